@@ -1,0 +1,33 @@
+# Language, warnings and code generation, the same for every target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+option(MFSDP_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" ON)
+set(MFSDP_SANITIZE "" CACHE STRING "Sanitizers for every target, e.g. address,undefined")
+set(MFSDP_CPU_ARCH "x86-64-v3" CACHE STRING "-march of every target on x86-64; empty: the compiler's default")
+
+find_program(MFSDP_CCACHE ccache)
+if(MFSDP_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MFSDP_CCACHE})
+endif()
+
+# No -ffast-math, anywhere: its vector body and scalar tail give different bits. -ffp-contract=off leaves fused
+# multiply-adds to explicit std::fma; the two -fno flags let sqrt vectorise and keep every bit.
+add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off -fno-math-errno
+                    -fno-trapping-math -fvisibility-inlines-hidden)
+if(MFSDP_WARNINGS_AS_ERRORS)
+  add_compile_options(-Werror)
+endif()
+if(MFSDP_CPU_ARCH AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  add_compile_options(-march=${MFSDP_CPU_ARCH})
+endif()
+if(MFSDP_SANITIZE)
+  add_compile_options(-fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${MFSDP_SANITIZE})
+endif()
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()

@@ -1,0 +1,1 @@
+// Keeps the layer's library buildable while it has no sources.
