@@ -1,0 +1,156 @@
+#pragma once
+
+#include "mfsdp/model/model_config.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mfsdp::runtime {
+
+// The typed form of one configuration file (docs of every key: docs/config.md). Plain values only: each layer has its
+// own option structs, filled from these at the edge. Every `null` that can be derived from the file alone is already
+// derived; an empty optional is left only where the number of ranks or the machine decides.
+
+enum class DataFormat { tokens, bytes };
+enum class MaskAlignment { input, token };
+enum class NonfinitePolicy { skip, stop };
+enum class DecayStyle { constant, linear, cosine, wsd };
+enum class MatrixOptimizerName { none, muon };
+enum class MomentumForm { ema, heavy_ball };
+enum class CoefficientType { quintic, simple, polar_express, dsv4 };
+enum class ScaleMode { match_rms_adamw, original, unit_rms_norm, spectral };
+enum class Strategy { matrix_fsdp, fsdp_gather, fsdp_gather_once, zero1_owner, ddp };
+enum class PlannerPolicy { balanced, bytes, flops, round_robin };
+enum class GatherAlgorithm { automatic, direct, ring };
+enum class ReduceAlgorithm { automatic, direct };
+enum class TransportChoice { automatic, self, mpi };
+enum class NumberType { float32, bfloat16 };
+enum class ConsoleStyle { automatic, bar, lines };
+enum class LogLevel { debug, info, warn, error };
+enum class DeviceChoice { automatic, cpu, cuda };
+
+struct DataConfig {
+    std::vector<std::string> train;  ///< file patterns, at least one; not expanded yet
+    std::vector<std::string> valid;
+    DataFormat format = DataFormat::tokens;
+    bool shuffle = true;
+    std::int64_t seed = 1234;
+    MaskAlignment mask_alignment = MaskAlignment::input;
+};
+
+struct TrainSection {
+    std::int64_t steps = 0;              ///< optimizer steps of the whole run
+    std::int64_t seq_len = 0;            ///< tokens per sequence, <= model.max_position_embeddings
+    std::int64_t micro_batch_size = 0;   ///< sequences per rank and micro-step
+    std::int64_t global_batch_size = 0;  ///< sequences per step, a multiple of micro_batch_size
+    std::int64_t seed = 1234;            ///< of the initial weights
+    NonfinitePolicy nonfinite = NonfinitePolicy::stop;
+    std::int64_t max_consecutive_skips = 10;
+};
+
+struct MatrixOptimizerConfig {
+    MatrixOptimizerName name = MatrixOptimizerName::muon;
+    double lr = 0.0;                   ///< peak rate
+    double weight_decay = 0.1;         ///< times the unscaled rate
+    std::vector<std::string> exclude;  ///< patterns of matrices left to the element section
+    // The rest is read only when name is muon.
+    bool split_qkv = true;
+    double momentum = 0.95;
+    MomentumForm momentum_form = MomentumForm::ema;
+    bool nesterov = true;
+    std::int64_t num_ns_steps = 5;
+    CoefficientType coefficient_type = CoefficientType::quintic;
+    ScaleMode scale_mode = ScaleMode::match_rms_adamw;
+    double extra_scale_factor = 1.0;
+    NumberType ns_dtype = NumberType::float32;
+};
+
+struct ElementOptimizerConfig {
+    double lr = 0.0;  ///< peak rate
+    double weight_decay = 0.1;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    bool decay_vectors = false;  ///< weight decay on norms and biases too
+};
+
+struct OptimizerConfig {
+    double lr = 0.0;      ///< peak rate; the sections' own lr are what is applied
+    double min_lr = 0.0;  ///< only min_lr / lr counts: the last step has that part of each section's lr
+    std::int64_t warmup_steps = 0;
+    std::int64_t decay_steps = 0;  ///< resolved: the last decay_steps steps decay
+    DecayStyle decay_style = DecayStyle::cosine;
+    double weight_decay = 0.1;
+    double clip_grad = 1.0;  ///< limit of the global L2 norm of the raw gradient; 0: none
+    MatrixOptimizerConfig matrix;
+    ElementOptimizerConfig element;
+};
+
+struct MeshConfig {
+    std::int64_t replicate = 1;
+    std::optional<std::int64_t> shard;  ///< empty: ranks / replicate
+};
+
+struct PlannerConfig {
+    PlannerPolicy policy = PlannerPolicy::balanced;
+    double bytes_weight = 1.0;  ///< of policy balanced
+    double flops_weight = 1.0;
+};
+
+struct CollectivesConfig {
+    GatherAlgorithm gather = GatherAlgorithm::automatic;
+    ReduceAlgorithm reduce = ReduceAlgorithm::automatic;
+    std::int64_t chunk_bytes = 4194304;  ///< >= 1024, a multiple of 16
+    std::int64_t channels = 1;
+};
+
+struct ParallelConfig {
+    Strategy strategy = Strategy::matrix_fsdp;
+    MeshConfig mesh;
+    PlannerConfig planner;
+    CollectivesConfig collectives;
+    TransportChoice transport = TransportChoice::automatic;
+    std::int64_t prefetch_units = 1;             ///< units gathered ahead
+    std::optional<std::int64_t> prefetch_bytes;  ///< limit of their bytes; empty: none
+    bool reshard_after_forward = true;
+    std::int64_t init_timeout_seconds = 300;
+    std::int64_t train_timeout_seconds = 600;
+};
+
+struct PrecisionConfig {
+    NumberType param_dtype = NumberType::float32;
+    NumberType grad_dtype = NumberType::float32;  ///< resolved: null means param_dtype
+    bool deterministic = true;
+};
+
+struct CheckpointConfig {
+    bool export_at_end = true;  ///< final weights in <run_dir>/model
+};
+
+struct TelemetryConfig {
+    std::string run_dir;  ///< resolved: null means runs/<name of the config file>
+    std::int64_t log_interval = 1;
+    ConsoleStyle console = ConsoleStyle::automatic;
+    LogLevel log_level = LogLevel::info;
+    bool rank_logs = false;  ///< a log file for every rank
+};
+
+struct TrainConfig {
+    model::ModelConfig model;
+    DataConfig data;
+    TrainSection train;
+    OptimizerConfig optimizer;
+    ParallelConfig parallel;
+    PrecisionConfig precision;
+    CheckpointConfig checkpoint;
+    TelemetryConfig telemetry;
+    DeviceChoice device = DeviceChoice::automatic;
+    std::optional<std::int64_t> threads;  ///< per rank; empty: OMP_NUM_THREADS if set, else cores / ranks on the node
+    std::vector<std::string> notices;     ///< what is worth one log line, e.g. hf_config keys that were set aside
+    std::string source_path;              ///< the file this came from, for messages and logs
+    std::string canonical;  ///< canonical JSON of the resolved document: what print_config shows and config_hash hashes
+};
+
+}  // namespace mfsdp::runtime
