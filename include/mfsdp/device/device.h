@@ -1,0 +1,47 @@
+#pragma once
+
+#include "mfsdp/device/operation_table.h"
+#include "mfsdp/device/stream.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace mfsdp::device {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda, counting };
+
+/// A place that holds memory and computes. Streams and buffers must not outlive it.
+class Device {
+  public:
+    Device() = default;
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+    virtual ~Device() = default;
+
+    [[nodiscard]] virtual DeviceKind kind() const = 0;
+    /// Name of the hardware and the libraries that decide bits, e.g. "cpu avx2 oneDNN 2.6.3"; ranks compare it.
+    [[nodiscard]] virtual std::string description() const = 0;
+
+    [[nodiscard]] virtual std::unique_ptr<Stream> make_stream() = 0;
+
+    /// Memory aligned to 256 bytes; DeviceError if there is none. Contents are undefined.
+    [[nodiscard]] virtual std::byte* allocate(std::int64_t bytes) = 0;
+    virtual void deallocate(std::byte* address, std::int64_t bytes) noexcept = 0;
+
+    /// The address at which a host transport may read and write the memory behind a device address; nullptr if the
+    /// host cannot reach it (or there is no memory at all, as on the counting device).
+    [[nodiscard]] virtual std::byte* host_address(std::byte* address) const = 0;
+
+    [[nodiscard]] virtual OperationTable& operations() = 0;
+};
+
+/// Checks an operation and issues it to the stream's device. Asynchronous on `stream`.
+template <class Op>
+void launch(Stream& stream, const Op& operation) {
+    operation.check();
+    static_cast<OperationSlot<Op>&>(stream.device().operations()).run(stream, operation);
+}
+
+}  // namespace mfsdp::device

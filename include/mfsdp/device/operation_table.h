@@ -1,0 +1,25 @@
+#pragma once
+
+#include "mfsdp/device/ops/activation.h"
+#include "mfsdp/device/ops/attention.h"
+#include "mfsdp/device/ops/cross_entropy.h"
+#include "mfsdp/device/ops/elementwise.h"
+#include "mfsdp/device/ops/embedding.h"
+#include "mfsdp/device/ops/matmul.h"
+#include "mfsdp/device/ops/norm.h"
+#include "mfsdp/device/ops/optimizer.h"
+
+namespace mfsdp::device {
+
+/// The one list of all device operations. Every backend implements every entry, or does not compile.
+using OperationTable = OperationSlots<                                                 //
+    Matmul,                                                                            // matrix products
+    Fill, Copy, Add, ScaledAdd, Transpose, CopyFromHost, CopyToHost, FillNormal,       // elementwise and copies
+    EmbeddingForward, EmbeddingBackward, PositionForward, PositionBackward,            // embeddings
+    LayerNormForward, LayerNormBackward, RmsNormForward, RmsNormBackward,              // normalisation
+    GeluForward, GeluBackward, SwiGluForward, SwiGluBackward, ColumnSum,               // MLP
+    Rotary, AttentionForward, AttentionBackward,                                       // attention
+    LogSumExpUpdate, CrossEntropyBackward, LossSum,                                    // head
+    AdamWStep, MomentumUpdate, FrobeniusNorm, DivideByNorm, WeightUpdate, SquareSum>;  // optimizers
+
+}  // namespace mfsdp::device

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string_view>
+
+#include "mfsdp/device/operation.h"
+#include "mfsdp/device/tensor.h"
+
+namespace mfsdp::device {
+
+/// out = beta * out + alpha * op(a) op(b) + bias, op = transpose where asked.
+///
+/// out   [m, n] or [batch, m, n], float32; not aliased with a or b; columns contiguous, rows and batch strided
+/// a     [m, k] (or [k, m] transposed), b [k, n] (or [n, k] transposed), with the same batch
+/// bias  [n] or undefined, added to every row
+/// beta = 0 overwrites out, whatever it holds (NaN too). The product is cut into panels by its shape alone and each
+/// panel is computed by one thread: the same bits for any number of threads, and for a batch as for single calls.
+struct Matmul {
+    static constexpr std::string_view kName = "matmul";
+    Tensor out, a, b;
+    bool transpose_a = false;
+    bool transpose_b = false;
+    float alpha = 1.0F;
+    float beta = 0.0F;
+    Tensor bias{};
+
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+}  // namespace mfsdp::device

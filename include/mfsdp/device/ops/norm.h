@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string_view>
+
+#include "mfsdp/device/operation.h"
+#include "mfsdp/device/tensor.h"
+
+namespace mfsdp::device {
+
+/// out = (input - mean) * reciprocal_std * weight + bias by rows; variance divides by C; epsilon is added to it.
+///
+/// out, input [n, C] dense; weight, bias [C]; mean, reciprocal_std [n] (outputs); out may alias input.
+struct LayerNormForward {
+    static constexpr std::string_view kName = "layer_norm_forward";
+    Tensor out, mean, reciprocal_std, input, weight, bias;
+    float epsilon = 1e-5F;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// Gradients of LayerNormForward. grad_input is added to if `accumulate_input` (the residual stream), else written.
+/// grad_weight, grad_bias [C] are written: sums over rows in blocks of a constant number of rows, in order.
+/// grad_input must not alias grad_out.
+struct LayerNormBackward {
+    static constexpr std::string_view kName = "layer_norm_backward";
+    Tensor grad_input, grad_weight, grad_bias, grad_out, input, mean, reciprocal_std, weight;
+    bool accumulate_input = false;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// out = input * reciprocal_rms * weight by rows; reciprocal_rms = 1 / sqrt(mean of squares + epsilon).
+/// out, input [n, C]: rows may be strided; weight [C]; reciprocal_rms [n] (output).
+struct RmsNormForward {
+    static constexpr std::string_view kName = "rms_norm_forward";
+    Tensor out, reciprocal_rms, input, weight;
+    float epsilon = 1e-6F;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// Gradients of RmsNormForward, as in LayerNormBackward.
+struct RmsNormBackward {
+    static constexpr std::string_view kName = "rms_norm_backward";
+    Tensor grad_input, grad_weight, grad_out, input, reciprocal_rms, weight;
+    bool accumulate_input = false;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+}  // namespace mfsdp::device

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <string_view>
+
+#include "mfsdp/device/operation.h"
+#include "mfsdp/device/tensor.h"
+
+namespace mfsdp::device {
+
+/// Gradients are sums over targets; the owner multiplies them by 1/targets and then by the clip factor, each product
+/// rounded to float32 once, in this order: g = (sum * inverse_targets) * clip.
+struct GradientScale {
+    float inverse_targets = 1.0F;
+    float clip = 1.0F;
+};
+
+/// AdamW of optimizers.md section 5, elementwise:
+///   W = decay W;  m = m + one_minus_beta1 (g - m);  v = beta2 v + one_minus_beta2 g^2
+///   W = W - step_size * m / (sqrt(v) / root_correction + epsilon)
+/// decay = 1 - lr*wd, step_size = lr / (1 - beta1^t), root_correction = sqrt(1 - beta2^t), in double, rounded once.
+/// All float32, dense, same count.
+struct AdamWStep {
+    static constexpr std::string_view kName = "adamw_step";
+    Tensor weight, exp_avg, exp_avg_sq, gradient;
+    GradientScale scale;
+    float decay = 1.0F, one_minus_beta1 = 0.1F, beta2 = 0.95F, one_minus_beta2 = 0.05F;
+    float step_size = 0.0F, root_correction = 1.0F, epsilon = 1e-8F;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// Momentum of optimizers.md 2.1, g = scaled gradient:
+///   momentum = beta momentum + gradient_factor g                        (ema: gradient_factor = 1 - beta; heavy_ball: 1)
+///   update   = nesterov ? gradient_factor g + beta momentum : momentum  (with the new momentum)
+/// update must not alias gradient or momentum; both stay what they are. float32, dense.
+struct MomentumUpdate {
+    static constexpr std::string_view kName = "momentum_update";
+    Tensor momentum, update, gradient;
+    GradientScale scale;
+    float beta = 0.95F, gradient_factor = 0.05F;
+    bool nesterov = true;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// norm [1] float64 = Frobenius norm of in [rows, columns] (strided rows): squares and sums in double, by blocks of a
+/// constant number of elements within a row, row sums in order.
+struct FrobeniusNorm {
+    static constexpr std::string_view kName = "frobenius_norm";
+    Tensor norm, in;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// out = in / norm, or 0 everywhere where norm is 0. norm [1] float64 on the device (rounded to float32 before the
+/// division; a norm below float32's smallest normal divides in double). in, out [rows, columns], strided rows.
+struct DivideByNorm {
+    static constexpr std::string_view kName = "divide_by_norm";
+    Tensor out, in, norm;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// weight = decay weight - step direction, float32, [rows, columns] with strided rows.
+struct WeightUpdate {
+    static constexpr std::string_view kName = "weight_update";
+    Tensor weight, direction;
+    float decay = 1.0F, step = 0.0F;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// Adds the sum of squares of each row of in to an exact fixed-point sum (mfsdp/base/exact_sum.h): within a row in
+/// double, in blocks of a constant number of elements, in order; row sums exactly. So the result has the same bits
+/// however rows are spread over ranks.
+///
+/// words [ExactSum::kWords + 1] int64, added to; the last one counts rows with a non-finite sum, which are not added.
+/// in [rows, columns] float32, strided rows; a 1-D tensor is one row.
+struct SquareSum {
+    static constexpr std::string_view kName = "square_sum";
+    Tensor words, in;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+}  // namespace mfsdp::device

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "mfsdp/device/operation_table.h"
+
+#include "device/cpu/thread_pool.h"
+
+#include <cstddef>
+
+namespace mfsdp::device::cpu {
+
+/// What a kernel needs beside its operation: threads, and the way from a device address to memory.
+struct Context {
+    ThreadPool& threads;
+    /// Added to a device address to reach its memory: 0, or the distance of the guard mode's reservation.
+    std::ptrdiff_t displacement = 0;
+
+    template <class T>
+    [[nodiscard]] T* data(const Tensor& tensor) const {
+        return tensor.data == nullptr ? nullptr : reinterpret_cast<T*>(tensor.data + displacement);
+    }
+};
+
+// One kernel for each operation of the table, in src/device/cpu/<file of the operation's header>.cpp. Arguments have
+// been checked. The kernel returns when its result is written.
+void run(const Context& context, const Matmul& operation);
+void run(const Context& context, const Fill& operation);
+void run(const Context& context, const Copy& operation);
+void run(const Context& context, const Add& operation);
+void run(const Context& context, const ScaledAdd& operation);
+void run(const Context& context, const Transpose& operation);
+void run(const Context& context, const CopyFromHost& operation);
+void run(const Context& context, const CopyToHost& operation);
+void run(const Context& context, const FillNormal& operation);
+void run(const Context& context, const EmbeddingForward& operation);
+void run(const Context& context, const EmbeddingBackward& operation);
+void run(const Context& context, const PositionForward& operation);
+void run(const Context& context, const PositionBackward& operation);
+void run(const Context& context, const LayerNormForward& operation);
+void run(const Context& context, const LayerNormBackward& operation);
+void run(const Context& context, const RmsNormForward& operation);
+void run(const Context& context, const RmsNormBackward& operation);
+void run(const Context& context, const GeluForward& operation);
+void run(const Context& context, const GeluBackward& operation);
+void run(const Context& context, const SwiGluForward& operation);
+void run(const Context& context, const SwiGluBackward& operation);
+void run(const Context& context, const ColumnSum& operation);
+void run(const Context& context, const Rotary& operation);
+void run(const Context& context, const AttentionForward& operation);
+void run(const Context& context, const AttentionBackward& operation);
+void run(const Context& context, const LogSumExpUpdate& operation);
+void run(const Context& context, const CrossEntropyBackward& operation);
+void run(const Context& context, const LossSum& operation);
+void run(const Context& context, const AdamWStep& operation);
+void run(const Context& context, const MomentumUpdate& operation);
+void run(const Context& context, const FrobeniusNorm& operation);
+void run(const Context& context, const DivideByNorm& operation);
+void run(const Context& context, const WeightUpdate& operation);
+void run(const Context& context, const SquareSum& operation);
+
+}  // namespace mfsdp::device::cpu
