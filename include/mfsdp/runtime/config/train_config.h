@@ -1,6 +1,7 @@
 #pragma once
 
 #include "mfsdp/model/model_config.h"
+#include "mfsdp/optim/learning_rate.h"
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +17,7 @@ namespace mfsdp::runtime {
 enum class DataFormat { tokens, bytes };
 enum class MaskAlignment { input, token };
 enum class NonfinitePolicy { skip, stop };
-enum class DecayStyle { constant, linear, cosine, wsd };
+using DecayStyle = optim::DecayStyle;
 enum class MatrixOptimizerName { none, muon };
 enum class MomentumForm { ema, heavy_ball };
 enum class CoefficientType { quintic, simple, polar_express, dsv4 };
@@ -33,7 +34,6 @@ enum class DeviceChoice { automatic, cpu, cuda };
 
 struct DataConfig {
     std::vector<std::string> train;  ///< file patterns, at least one; not expanded yet
-    std::vector<std::string> valid;
     DataFormat format = DataFormat::tokens;
     bool shuffle = true;
     std::int64_t seed = 1234;
@@ -47,7 +47,6 @@ struct TrainSection {
     std::int64_t global_batch_size = 0;  ///< sequences per step, a multiple of micro_batch_size
     std::int64_t seed = 1234;            ///< of the initial weights
     NonfinitePolicy nonfinite = NonfinitePolicy::stop;
-    std::int64_t max_consecutive_skips = 10;
 };
 
 struct MatrixOptimizerConfig {
@@ -148,9 +147,12 @@ struct TrainConfig {
     TelemetryConfig telemetry;
     DeviceChoice device = DeviceChoice::automatic;
     std::optional<std::int64_t> threads;  ///< per rank; empty: OMP_NUM_THREADS if set, else cores / ranks on the node
-    std::vector<std::string> notices;     ///< what is worth one log line, e.g. hf_config keys that were set aside
-    std::string source_path;              ///< the file this came from, for messages and logs
-    std::string canonical;  ///< canonical JSON of the resolved document: what print_config shows and config_hash hashes
+
+    std::string source_path;           ///< the file this came from, for messages and logs
+    std::vector<std::string> notices;  ///< worth one log line each, e.g. which keys of hf_config were only kept
+    std::string model_bookkeeping;     ///< JSON object: keys of hf_config to be written back to exported models
+    std::string document;  ///< canonical JSON, every default filled in, `null` kept: what print_config lays out
+    std::string resolved;  ///< the same with each `null` replaced that the file alone decides: what config_hash covers
 };
 
 }  // namespace mfsdp::runtime
