@@ -1,0 +1,49 @@
+#pragma once
+
+#include "mfsdp/model/parameter_spec.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace mfsdp::model {
+
+/// The ModelConfig of a Hugging Face `config.json` (its text); DataError naming `source` and the key otherwise.
+[[nodiscard]] ModelConfig parse_huggingface_config(const std::string& text, const std::string& source);
+/// The text of a `config.json` that Hugging Face loads, and that parse_huggingface_config reads back.
+[[nodiscard]] std::string huggingface_config(const ModelConfig& config);
+
+/// Reads parameters of a directory with config.json and one model.safetensors, in memory orientation (Conv1D turned).
+class HuggingFaceReader {
+  public:
+    explicit HuggingFaceReader(const std::filesystem::path& directory);
+    ~HuggingFaceReader();
+    [[nodiscard]] const ModelConfig& config() const;
+    /// Values of the whole parameter, row-major in its in-memory shape. DataError if missing or of another shape.
+    [[nodiscard]] std::vector<float> read(const ParameterSpec& parameter) const;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+/// Writes a Hugging Face directory, one parameter at a time, published by one rename when finished: an interrupted
+/// export leaves no directory with a config.json and half a model.
+class HuggingFaceWriter {
+  public:
+    HuggingFaceWriter(const std::filesystem::path& directory, const ModelSpec& spec);
+    ~HuggingFaceWriter();
+    /// Values of one whole parameter in its in-memory shape, in any order of parameters.
+    void write(const ParameterSpec& parameter, std::span<const float> values);
+    /// DataError if a parameter was not written.
+    void finish();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mfsdp::model

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "mfsdp/optim/matrix_optimizer.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace mfsdp::optim {
+
+/// Coefficient tables of optimizers.md 2.3, by their names in configuration.
+enum class CoefficientType : std::uint8_t { quintic /* you5 */, simple /* keller5 */, polar_express, dsv4 };
+enum class ScaleMode : std::uint8_t { match_rms_adamw, original, unit_rms_norm, spectral };
+enum class MomentumForm : std::uint8_t { ema, heavy_ball };
+
+struct MuonOptions {
+    double momentum = 0.95;
+    MomentumForm momentum_form = MomentumForm::ema;
+    bool nesterov = true;
+    std::int64_t num_ns_steps = 5;
+    CoefficientType coefficient_type = CoefficientType::quintic;
+    ScaleMode scale_mode = ScaleMode::match_rms_adamw;
+    double extra_scale_factor = 1.0;
+};
+
+/// Row (a, b, c) of Newton-Schulz step `index`: beyond the table its last row repeats.
+[[nodiscard]] std::array<double, 3> newton_schulz_coefficients(CoefficientType type, std::int64_t index);
+
+/// Orthogonalises a matrix by Newton-Schulz iteration: out has the singular vectors of in and singular values near 1.
+///
+/// out, in [rows, columns] float32, rows may be strided; out may alias in; a zero matrix gives zero.
+/// Works in the wide orientation; scratch from `workspace`: 2 s l + 2 s^2 floats, s = min, l = max of the sides, and
+/// the norm. Asynchronous on `stream`. Source: optimizers.md section 2 (Jordan 2024; Polar Express, arXiv 2505.16932).
+void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
+                   CoefficientType type, std::int64_t steps);
+
+[[nodiscard]] std::unique_ptr<MatrixOptimizer> make_muon(const MuonOptions& options);
+
+}  // namespace mfsdp::optim

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "mfsdp/model/parameter_spec.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mfsdp::optim {
+
+/// How a parameter is placed and stepped: `matrix` whole on one owner under the matrix optimizer; `rows` a 2-D
+/// parameter under AdamW, its rows spread evenly; `tail` everything else of a unit, packed on one tail owner, AdamW.
+enum class Role : std::uint8_t { matrix, rows, tail };
+
+[[nodiscard]] std::string_view name(Role role);
+
+struct RoutingOptions {
+    bool use_matrix_optimizer = true;  ///< false: optimizer.matrix.name = none
+    std::vector<std::string> exclude;  ///< shell patterns over full names: matrices for the element section
+};
+
+/// The role of every parameter, by full logical shape and name alone, the same on every rank (optimizers.md 2.10).
+/// ConfigError if the matrix optimizer is asked for and no matrix is left to it, or a pattern matches nothing.
+[[nodiscard]] std::vector<Role> route(const model::ModelSpec& spec, const RoutingOptions& options);
+
+/// The table printed at start-up: per optimizer and role the number of tensors and elements.
+[[nodiscard]] std::string routing_table(const model::ModelSpec& spec, const std::vector<Role>& roles,
+                                        const std::string& matrix_optimizer_name);
+
+}  // namespace mfsdp::optim
