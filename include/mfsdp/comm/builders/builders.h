@@ -1,0 +1,34 @@
+#pragma once
+
+#include "mfsdp/comm/link_model.h"
+#include "mfsdp/comm/placement.h"
+#include "mfsdp/comm/transfer_schedule.h"
+
+#include <string_view>
+
+namespace mfsdp::comm {
+
+/// Every source sends its pieces to every rank that wants them, all in one round. Chunks of at most chunk_bytes.
+/// Bytes sent by rank r: what the others want of its pieces. Pure; the same pair lists on both sides.
+[[nodiscard]] TransferSchedule build_direct_gather(const Movement& movement, int rank, const BuildOptions& options);
+
+/// Pieces travel around the ring r -> r+1 in chunks, forwarded while the next arrives; empty pieces have no operation,
+/// their ranks still forward. For gathers in which every rank wants everything that it does not hold; ConfigError
+/// otherwise. Bytes sent by rank r: the pieces of all ranks but r+1.
+[[nodiscard]] TransferSchedule build_ring_gather(const Movement& movement, int rank, const BuildOptions& options);
+
+/// The ordered sum: every contributor sends its leaf's parts to their owners; the owner receives chunk by chunk, within
+/// a chunk in contributor order, into two chunks of scratch, adding one while the next arrives; its own leaf is added
+/// at its place. The first leaf of a fresh sum is received (or copied) into place.
+[[nodiscard]] TransferSchedule build_direct_sum(const Movement& movement, int rank, const BuildOptions& options);
+
+enum class GatherAlgorithm : std::uint8_t { automatic, direct, ring };
+
+/// `automatic`: the cheaper by predicted_seconds; the same choice on every rank.
+[[nodiscard]] GatherAlgorithm choose_gather(const Movement& movement, GatherAlgorithm wanted, const Mesh& mesh,
+                                            const LinkModel& links, const BuildOptions& options);
+[[nodiscard]] TransferSchedule build_gather(GatherAlgorithm algorithm, const Movement& movement, int rank,
+                                            const BuildOptions& options);
+[[nodiscard]] std::string_view name(GatherAlgorithm algorithm);
+
+}  // namespace mfsdp::comm

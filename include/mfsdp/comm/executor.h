@@ -1,0 +1,61 @@
+#pragma once
+
+#include "mfsdp/comm/communicator.h"
+#include "mfsdp/comm/link_model.h"
+#include "mfsdp/comm/transfer_schedule.h"
+#include "mfsdp/device/device.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+namespace mfsdp::comm {
+
+/// Device addresses of the buffers that a schedule names; unused ones stay null.
+struct TransferBuffers {
+    std::array<std::byte*, kBufferRoles> base{};
+
+    std::byte*& operator[](BufferRole role) { return base[static_cast<std::size_t>(role)]; }
+    std::byte* operator[](BufferRole role) const { return base[static_cast<std::size_t>(role)]; }
+};
+
+/// What an executor has moved since the last reset.
+struct TransferTotals {
+    std::array<std::int64_t, kLanes> bytes_sent{};
+    std::array<std::int64_t, kLanes> bytes_received{};
+    std::array<std::int64_t, kLanes> transfers{};
+};
+
+/// Runs transfer schedules. Schedules of one lane run one after the other in the order of their start, which is the
+/// same on all ranks; the two lanes run at once.
+class Executor {
+  public:
+    Executor() = default;
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+    virtual ~Executor() = default;
+
+    /// Starts a schedule once `ready` is reached and returns the event of its end, without blocking. The schedule must
+    /// live until then. A failed transfer fails the lane's timeline: whoever waits gets the CommunicationError.
+    [[nodiscard]] virtual device::Event start(const TransferSchedule& schedule, Lane lane,
+                                              const TransferBuffers& buffers, const device::Event& ready) = 0;
+    [[nodiscard]] virtual TransferTotals totals() const = 0;
+    virtual void reset_totals() = 0;
+};
+
+/// One rank: copies and adds only, as device operations on one stream per lane.
+[[nodiscard]] std::unique_ptr<Executor> make_self_executor(device::Device& device);
+
+struct ProgressExecutorOptions {
+    double timeout_seconds = 600;  ///< without any progress of a started transfer: CommunicationError
+};
+
+/// For communicators whose transport reads host memory (threads, MPI): one progress thread for both lanes, which also
+/// performs copies and adds. Sleeps when idle; yields while waiting, since ranks may outnumber cores.
+[[nodiscard]] std::unique_ptr<Executor> make_progress_executor(Communicator& communicator, device::Device& device,
+                                                               const ProgressExecutorOptions& options);
+
+/// Moves nothing: counts the bytes of rank `rank` and answers with modelled times, its peers taken as ready.
+[[nodiscard]] std::unique_ptr<Executor> make_counting_executor(int rank, const Mesh& mesh, const LinkModel& links);
+
+}  // namespace mfsdp::comm

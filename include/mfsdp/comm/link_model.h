@@ -1,0 +1,21 @@
+#pragma once
+
+#include "mfsdp/comm/placement.h"
+#include "mfsdp/comm/transfer_schedule.h"
+
+namespace mfsdp::comm {
+
+/// Built-in link figures; a calibration file will replace them.
+struct LinkModel {
+    double latency_seconds_within_node = 5e-6;
+    double bytes_per_second_within_node = 1e10;  ///< of one rank, each direction
+    double latency_seconds_between_nodes = 2e-5;
+    double bytes_per_second_between_nodes = 1.25e10;
+    double bytes_per_second_local = 2e10;  ///< copies and adds
+
+    /// Modelled time of one rank's schedule with its peers taken as ready: rounds of a channel one after the other, a
+    /// round as long as latency + bytes / bandwidth of its sends, its receives or its local work, whichever is longest.
+    [[nodiscard]] double seconds(const TransferSchedule& schedule, int rank, const Mesh& mesh) const;
+};
+
+}  // namespace mfsdp::comm
