@@ -1,0 +1,127 @@
+#include "device/cpu/float8.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/vector_math.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace mfsdp::device::cpu {
+
+namespace {
+
+constexpr std::int64_t kRowsPerPiece = 4;
+/// Columns whose exponentials are added before they are added to the row's sum.
+constexpr std::int64_t kColumnsPerBlock = 512;
+/// Tokens whose losses are added before they are added to the total.
+constexpr std::int64_t kTokensPerBlock = 1024;
+
+template <class Body>
+void for_rows(const Context& context, std::int64_t rows, const Body& body) {
+    context.threads.parallel_for((rows + kRowsPerPiece - 1) / kRowsPerPiece, [&](std::int64_t piece) {
+        const std::int64_t end = std::min(rows, (piece + 1) * kRowsPerPiece);
+        for (std::int64_t row = piece * kRowsPerPiece; row < end; ++row) body(row);
+    });
+}
+
+/// Largest of a row; NaN is passed over and shows in the sum instead.
+float row_maximum(const float* row, std::int64_t columns) {
+    constexpr float kNothing = -std::numeric_limits<float>::infinity();
+    Float8 first = broadcast(kNothing), second = first, third = first, fourth = first;
+    std::int64_t i = 0;
+    for (; i + 4 * kLanes <= columns; i += 4 * kLanes) {
+        first = max(load(row + i), first);
+        second = max(load(row + i + kLanes), second);
+        third = max(load(row + i + 2 * kLanes), third);
+        fourth = max(load(row + i + 3 * kLanes), fourth);
+    }
+    for (; i + kLanes <= columns; i += kLanes) first = max(load(row + i), first);
+    if (i < columns) second = max(load_first(row + i, columns - i, kNothing), second);
+    return max_lanes(max(max(first, second), max(third, fourth)));
+}
+
+/// Sum of e^(x - maximum) over a row.
+float row_sum(const float* row, std::int64_t columns, float maximum) {
+    float total = 0.0F;
+    for (std::int64_t begin = 0; begin < columns; begin += kColumnsPerBlock) {
+        const float* const block = row + begin;
+        total += sum_vectors(std::min(columns - begin, kColumnsPerBlock), [=](std::int64_t i, std::int64_t lanes) {
+            const Float8 power = exponential(load_lanes(block + i, lanes) - broadcast(maximum));
+            return lanes == kLanes ? power : keep_first(power, lanes);
+        });
+    }
+    return total;
+}
+
+}  // namespace
+
+void run(const Context& context, const LogSumExpUpdate& operation) {
+    const std::int64_t columns = operation.logits.shape[1];
+    const std::int64_t stride = operation.logits.strides[0];
+    const float* const logits = context.data<float>(operation.logits);
+    float* const maximum = context.data<float>(operation.maximum);
+    float* const sum = context.data<float>(operation.sum);
+    for_rows(context, operation.logits.shape[0], [&](std::int64_t row) {
+        const float* const values = logits + row * stride;
+        const float largest = row_maximum(values, columns);
+        if (operation.first) {
+            maximum[row] = largest;
+            sum[row] = row_sum(values, columns, largest);
+            return;
+        }
+        const float together = largest > maximum[row] ? largest : maximum[row];
+        const float rescale = exponential(broadcast(maximum[row] - together))[0];
+        sum[row] = std::fma(sum[row], rescale, row_sum(values, columns, together));
+        maximum[row] = together;
+    });
+}
+
+void run(const Context& context, const CrossEntropyBackward& operation) {
+    const std::int64_t columns = operation.logits.shape[1];
+    const std::int64_t stride = operation.logits.strides[0];
+    float* const logits = context.data<float>(operation.logits);
+    float* const loss = context.data<float>(operation.loss);
+    const float* const maximum = context.data<float>(operation.maximum);
+    const float* const sum = context.data<float>(operation.sum);
+    const std::int32_t* const targets = context.data<std::int32_t>(operation.targets);
+    for_rows(context, operation.logits.shape[0], [&](std::int64_t row) {
+        float* const values = logits + row * stride;
+        if (targets[row] == kIgnoredTarget) {
+            std::fill(values, values + columns, 0.0F);
+            if (operation.panel_begin == 0) loss[row] = 0.0F;
+            return;
+        }
+        const std::int64_t target = targets[row] - operation.panel_begin;
+        const bool holds_target = target >= 0 && target < columns;
+        if (holds_target) {
+            const double log_sum_exp = static_cast<double>(maximum[row]) + logarithm(sum[row]);
+            loss[row] = static_cast<float>(log_sum_exp - static_cast<double>(values[target]));
+        }
+        const Float8 largest = broadcast(maximum[row]);
+        const Float8 reciprocal = broadcast(1.0F / sum[row]);
+        for_vectors(columns, [=](std::int64_t i, std::int64_t lanes) {
+            store_lanes(values + i, exponential(load_lanes(values + i, lanes) - largest) * reciprocal, lanes);
+        });
+        if (holds_target) values[target] -= 1.0F;
+    });
+}
+
+void run(const Context& context, const LossSum& operation) {
+    const std::int64_t tokens = operation.loss.shape[0];
+    const float* const loss = context.data<float>(operation.loss);
+    const std::int32_t* const targets = context.data<std::int32_t>(operation.targets);
+    double total = 0.0;
+    std::int64_t count = 0;
+    for (std::int64_t begin = 0; begin < tokens; begin += kTokensPerBlock) {
+        const std::int64_t end = std::min(tokens, begin + kTokensPerBlock);
+        double block = 0.0;
+        for (std::int64_t i = begin; i < end; ++i) {
+            block += static_cast<double>(loss[i]);
+            count += targets[i] == kIgnoredTarget ? 0 : 1;
+        }
+        total += block;
+    }
+    *context.data<double>(operation.loss_sum) = total;
+    *context.data<std::int64_t>(operation.target_count) = count;
+}
+
+}  // namespace mfsdp::device::cpu
