@@ -9,7 +9,7 @@
 
 namespace mfsdp::model {
 
-/// The tokens and loss slots of one micro-batch, all on the device.
+/// The tokens and loss slots of one micro-batch, all on the device. B and T may be smaller than TransformerOptions say.
 struct MicroBatch {
     device::Tensor inputs;        ///< [B, T] int32
     device::Tensor targets;       ///< [B, T] int32, device::kIgnoredTarget where a position does not count
@@ -18,8 +18,8 @@ struct MicroBatch {
 };
 
 struct TransformerOptions {
-    std::int64_t batch_size = 1;       ///< B, sequences of a micro-batch
-    std::int64_t sequence_length = 1;  ///< T
+    std::int64_t batch_size = 1;       ///< most sequences of a micro-batch
+    std::int64_t sequence_length = 1;  ///< most tokens of a sequence, <= max_position_embeddings
 };
 
 /// Forward and backward of a transformer, unit by unit. It knows nothing of ranks: whoever calls it brings the weights
@@ -46,6 +46,10 @@ class Transformer {
     /// written, never added to. The embedding ignores `weights`, which may be undefined tensors of the right shape.
     void backward(std::int64_t unit, std::span<const device::Tensor> weights, std::span<const device::Tensor> gradients,
                   const MicroBatch& micro_batch);
+
+    /// For validation: after forward() of all blocks, loss_sum and target_count without gradients, in the same bits as
+    /// backward(head) writes them; ends the micro-batch and gives its activations back.
+    void evaluate(std::span<const device::Tensor> head_weights, const MicroBatch& micro_batch);
 
     /// For tests and sampling: after forward() of all blocks, logits [B, T, V] instead of backward(head); ends the
     /// micro-batch and gives its activations back.

@@ -1,0 +1,124 @@
+#include "model/layers/attention.h"
+
+#include "mfsdp/device/device.h"
+
+#include <cmath>
+
+namespace mfsdp::model {
+
+using device::launch;
+using device::Tensor;
+
+Attention::Attention(ParameterCursor& cursor, const ModelConfig& config, const RotaryTables& tables)
+    : hidden_size_(config.hidden_size),
+      heads_(config.num_attention_heads),
+      key_value_heads_(config.num_key_value_heads),
+      head_dim_(config.head_dim),
+      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))),
+      tables_(tables),
+      projections_(make_projections(cursor, config)),
+      output_(cursor, config.family == ModelFamily::gpt2 || config.attention_bias) {}
+
+std::vector<Attention::Projection> Attention::make_projections(ParameterCursor& cursor, const ModelConfig& config) {
+    const std::int64_t query = config.num_attention_heads * config.head_dim;
+    const std::int64_t key_value = config.num_key_value_heads * config.head_dim;
+    if (config.family == ModelFamily::gpt2) return {{Linear(cursor, true), 0, query + 2 * key_value}};
+    const bool bias = config.attention_bias;
+    std::vector<Projection> projections;
+    projections.push_back({Linear(cursor, bias), 0, query});
+    projections.push_back({Linear(cursor, bias), query, key_value});
+    projections.push_back({Linear(cursor, bias), query + key_value, key_value});
+    return projections;
+}
+
+Attention::Views Attention::views(const LayerContext& context, const Tensor& fused) const {
+    const Tensor rows = fused.split(0, context.batch_size, context.sequence_length);
+    const std::int64_t query = heads_ * head_dim_;
+    const std::int64_t key_value = key_value_heads_ * head_dim_;
+    return {rows.slice(2, 0, query).split(2, heads_, head_dim_),
+            rows.slice(2, query, key_value).split(2, key_value_heads_, head_dim_),
+            rows.slice(2, query + key_value, key_value).split(2, key_value_heads_, head_dim_)};
+}
+
+Tensor Attention::by_head(const LayerContext& context, const Tensor& heads) const {
+    return heads.reshape({context.batch_size, context.sequence_length, heads_, head_dim_});
+}
+
+void Attention::rotate(const LayerContext& context, const Views& views, bool inverse) const {
+    if (!tables_.cosine.defined()) return;
+    for (const Tensor& part : {views.query, views.key}) {
+        launch(context.stream,
+               device::Rotary{.x = part, .cosine = tables_.cosine, .sine = tables_.sine, .inverse = inverse});
+    }
+}
+
+Activation Attention::forward(const LayerContext& context, UnitTensors weights, Activation input,
+                              AttentionRecord& record) const {
+    record.input = std::move(input);
+    record.query_key_value = Activation(context, {context.tokens(), columns()});
+    for (const Projection& projection : projections_) {
+        projection.linear.forward(context, weights, projection.of(record.query_key_value.tensor()),
+                                  record.input.tensor());
+    }
+    const Views parts = views(context, record.query_key_value.tensor());
+    rotate(context, parts, false);
+
+    record.heads = Activation(context, {context.tokens(), heads_ * head_dim_});
+    record.log_sum_exp = Activation(context, {context.batch_size, heads_, context.sequence_length});
+    launch(context.stream, device::AttentionForward{.out = by_head(context, record.heads.tensor()),
+                                                    .log_sum_exp = record.log_sum_exp.tensor(),
+                                                    .query = parts.query,
+                                                    .key = parts.key,
+                                                    .value = parts.value,
+                                                    .scale = scale_});
+    Activation out(context, {context.tokens(), hidden_size_});
+    output_.forward(context, weights, out.tensor(), record.heads.tensor());
+    return out;
+}
+
+Activation Attention::backward_core(const LayerContext& context, Activation grad_heads, AttentionRecord& record) const {
+    Activation grad_fused(context, {context.tokens(), columns()});
+    const Activation delta(context, {context.batch_size, heads_, context.sequence_length});
+    const Views parts = views(context, record.query_key_value.tensor());
+    const Views grads = views(context, grad_fused.tensor());
+    launch(context.stream, device::AttentionBackward{.grad_query = grads.query,
+                                                     .grad_key = grads.key,
+                                                     .grad_value = grads.value,
+                                                     .delta = delta.tensor(),
+                                                     .grad_out = by_head(context, grad_heads.tensor()),
+                                                     .out = by_head(context, record.heads.tensor()),
+                                                     .log_sum_exp = record.log_sum_exp.tensor(),
+                                                     .query = parts.query,
+                                                     .key = parts.key,
+                                                     .value = parts.value,
+                                                     .scale = scale_});
+    record.query_key_value.release();
+    record.heads.release();
+    record.log_sum_exp.release();
+    rotate(context, grads, true);
+    return grad_fused;
+}
+
+Activation Attention::backward(const LayerContext& context, UnitTensors weights, UnitTensors gradients,
+                               const Tensor& grad_out, AttentionRecord& record) const {
+    output_.backward_parameters(context, gradients, grad_out, record.heads.tensor());
+    Activation grad_heads(context, {context.tokens(), heads_ * head_dim_});
+    output_.backward_input(context, weights, grad_heads.tensor(), grad_out);
+    const Activation grad_fused = backward_core(context, std::move(grad_heads), record);
+
+    for (const Projection& projection : projections_) {
+        projection.linear.backward_parameters(context, gradients, projection.of(grad_fused.tensor()),
+                                              record.input.tensor());
+    }
+    record.input.release();
+    Activation grad_input(context, {context.tokens(), hidden_size_});
+    bool accumulate = false;  // the projections' contributions are added in their order
+    for (const Projection& projection : projections_) {
+        projection.linear.backward_input(context, weights, grad_input.tensor(), projection.of(grad_fused.tensor()),
+                                         accumulate);
+        accumulate = true;
+    }
+    return grad_input;
+}
+
+}  // namespace mfsdp::model

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "model/layers/attention.h"
+#include "model/layers/mlp.h"
+#include "model/layers/norm.h"
+
+namespace mfsdp::model {
+
+/// Everything a block keeps from its forward to its backward. A mode that recomputes would keep `input` alone and run
+/// the block's forward again.
+struct BlockRecord {
+    Activation input;   ///< [n, C], the residual stream before the attention
+    Activation middle;  ///< [n, C], the residual stream before the MLP
+    NormRecord first_norm;
+    AttentionRecord attention;
+    NormRecord second_norm;
+    MlpRecord mlp;
+};
+
+/// x -> x + attention(norm(x)) -> x + mlp(norm(x)): the pre-norm residual block of both families.
+class Block {
+  public:
+    Block(ParameterCursor& cursor, const ModelConfig& config, const RotaryTables& tables)
+        : first_norm_(cursor, config),
+          attention_(cursor, config, tables),
+          second_norm_(cursor, config),
+          mlp_(cursor, config) {}
+
+    /// Takes the residual stream [n, C] into `record` and returns the next.
+    [[nodiscard]] Activation forward(const LayerContext& context, UnitTensors weights, Activation input,
+                                     BlockRecord& record) const;
+    /// Turns the gradient of the block's output into that of its input, in place; empties `record`.
+    void backward(const LayerContext& context, UnitTensors weights, UnitTensors gradients,
+                  const device::Tensor& residual_gradient, BlockRecord& record) const;
+
+  private:
+    Norm first_norm_;
+    Attention attention_;
+    Norm second_norm_;
+    Mlp mlp_;
+};
+
+}  // namespace mfsdp::model

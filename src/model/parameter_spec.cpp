@@ -1,0 +1,169 @@
+#include "mfsdp/model/parameter_spec.h"
+
+#include "mfsdp/base/error.h"
+
+#include <cmath>
+#include <utility>
+
+namespace mfsdp::model {
+
+namespace {
+
+/// Collects parameters and units. Inside a block the order is the one the layers take their tensors in: first norm,
+/// attention projections, second norm, MLP projections, each weight followed by its bias where there is one.
+class SpecBuilder {
+  public:
+    explicit SpecBuilder(const ModelConfig& config) { spec_.config = config; }
+
+    void begin_unit(std::string name, bool backward_reads_weights = true) {
+        spec_.units.push_back({std::move(name), {}, backward_reads_weights});
+    }
+    /// Returns the parameter's index, so that a later unit can use it too.
+    std::int64_t add(ParameterSpec parameter) {
+        spec_.parameters.push_back(std::move(parameter));
+        const auto index = static_cast<std::int64_t>(spec_.parameters.size()) - 1;
+        share(index);
+        return index;
+    }
+    void share(std::int64_t parameter) { spec_.units.back().parameters.push_back(parameter); }
+
+    std::int64_t add_vocabulary(const std::string& name, std::int64_t rows) {
+        ParameterSpec parameter;
+        parameter.name = name;
+        parameter.shape = {rows, spec_.config.hidden_size};
+        parameter.kind = ParameterKind::vocabulary;
+        parameter.initialisation = Initialisation::normal;
+        parameter.standard_deviation = spec_.config.initializer_range;
+        return add(std::move(parameter));
+    }
+    void add_vector(const std::string& name, std::int64_t size, Initialisation initialisation) {
+        ParameterSpec parameter;
+        parameter.name = name;
+        parameter.shape = {size};
+        parameter.initialisation = initialisation;
+        add(std::move(parameter));
+    }
+    void add_norm(const std::string& name, bool bias) {
+        add_vector(name + ".weight", spec_.config.hidden_size, Initialisation::ones);
+        if (bias) add_vector(name + ".bias", spec_.config.hidden_size, Initialisation::zeros);
+    }
+    void add_projection(ParameterSpec weight, bool bias) {
+        const std::string bias_name = weight.name.substr(0, weight.name.rfind('.')) + ".bias";
+        const std::int64_t out = weight.shape[0];
+        add(std::move(weight));
+        if (bias) add_vector(bias_name, out, Initialisation::zeros);
+    }
+    /// A block matrix [out, in] called `<name>.weight`.
+    [[nodiscard]] ParameterSpec matrix(const std::string& name, std::int64_t out, std::int64_t in) const {
+        ParameterSpec parameter;
+        parameter.name = name + ".weight";
+        parameter.shape = {out, in};
+        parameter.kind = ParameterKind::block_matrix;
+        parameter.stored_transposed = spec_.config.family == ModelFamily::gpt2;
+        parameter.initialisation = Initialisation::normal;
+        parameter.standard_deviation = spec_.config.initializer_range;
+        return parameter;
+    }
+    [[nodiscard]] ModelSpec take() { return std::move(spec_); }
+
+  private:
+    ModelSpec spec_;
+};
+
+void add_gpt2_block(SpecBuilder& builder, const ModelConfig& config, std::int64_t index) {
+    const std::string prefix = "transformer.h." + std::to_string(index) + ".";
+    const std::int64_t hidden = config.hidden_size;
+    // The two projections that end in the residual stream start smaller, so that its variance does not grow with depth.
+    const double residual_deviation =
+        config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+
+    builder.begin_unit("block " + std::to_string(index));
+    builder.add_norm(prefix + "ln_1", true);
+    ParameterSpec fused = builder.matrix(prefix + "attn.c_attn", 3 * hidden, hidden);
+    fused.row_blocks = {{"q", 0, hidden}, {"k", hidden, hidden}, {"v", 2 * hidden, hidden}};
+    builder.add_projection(std::move(fused), true);
+    ParameterSpec attention_out = builder.matrix(prefix + "attn.c_proj", hidden, hidden);
+    attention_out.standard_deviation = residual_deviation;
+    builder.add_projection(std::move(attention_out), true);
+    builder.add_norm(prefix + "ln_2", true);
+    builder.add_projection(builder.matrix(prefix + "mlp.c_fc", config.intermediate_size, hidden), true);
+    ParameterSpec mlp_out = builder.matrix(prefix + "mlp.c_proj", hidden, config.intermediate_size);
+    mlp_out.standard_deviation = residual_deviation;
+    builder.add_projection(std::move(mlp_out), true);
+}
+
+void add_llama_block(SpecBuilder& builder, const ModelConfig& config, std::int64_t index) {
+    const std::string prefix = "model.layers." + std::to_string(index) + ".";
+    const std::int64_t hidden = config.hidden_size;
+    const std::int64_t query = config.num_attention_heads * config.head_dim;
+    const std::int64_t key_value = config.num_key_value_heads * config.head_dim;
+    const std::int64_t intermediate = config.intermediate_size;
+
+    builder.begin_unit("block " + std::to_string(index));
+    builder.add_norm(prefix + "input_layernorm", false);
+    const std::string attention = prefix + "self_attn.";
+    builder.add_projection(builder.matrix(attention + "q_proj", query, hidden), config.attention_bias);
+    builder.add_projection(builder.matrix(attention + "k_proj", key_value, hidden), config.attention_bias);
+    builder.add_projection(builder.matrix(attention + "v_proj", key_value, hidden), config.attention_bias);
+    builder.add_projection(builder.matrix(attention + "o_proj", hidden, query), config.attention_bias);
+    builder.add_norm(prefix + "post_attention_layernorm", false);
+    builder.add_projection(builder.matrix(prefix + "mlp.gate_proj", intermediate, hidden), config.mlp_bias);
+    builder.add_projection(builder.matrix(prefix + "mlp.up_proj", intermediate, hidden), config.mlp_bias);
+    builder.add_projection(builder.matrix(prefix + "mlp.down_proj", hidden, intermediate), config.mlp_bias);
+}
+
+void check(const ModelConfig& config) {
+    MFSDP_ASSERT(config.vocab_size >= 1 && config.hidden_size >= 1 && config.num_hidden_layers >= 1 &&
+                     config.num_attention_heads >= 1 && config.num_key_value_heads >= 1 && config.head_dim >= 1 &&
+                     config.intermediate_size >= 1 && config.max_position_embeddings >= 1,
+                 "every size of a model is at least 1");
+    MFSDP_ASSERT(config.num_attention_heads % config.num_key_value_heads == 0,
+                 "the key/value heads divide the query heads");
+    if (config.family == ModelFamily::gpt2) {
+        MFSDP_ASSERT(config.num_attention_heads * config.head_dim == config.hidden_size &&
+                         config.num_key_value_heads == config.num_attention_heads,
+                     "the heads of gpt2 tile the hidden size, and every query head has its own key head");
+    } else {
+        MFSDP_ASSERT(config.head_dim % 2 == 0, "rotary positions turn pairs of a head");
+    }
+}
+
+}  // namespace
+
+std::int64_t ParameterSpec::count() const {
+    std::int64_t product = 1;
+    for (const std::int64_t size : shape) product *= size;
+    return product;
+}
+
+std::int64_t ModelSpec::parameter_count() const {
+    std::int64_t sum = 0;
+    for (const ParameterSpec& parameter : parameters) sum += parameter.count();
+    return sum;
+}
+
+ModelSpec describe_model(const ModelConfig& config) {
+    check(config);
+    const bool gpt2 = config.family == ModelFamily::gpt2;
+    SpecBuilder builder(config);
+
+    builder.begin_unit("embedding", false);
+    const std::int64_t embedding =
+        builder.add_vocabulary(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", config.vocab_size);
+    if (gpt2) builder.add_vocabulary("transformer.wpe.weight", config.max_position_embeddings);
+
+    for (std::int64_t index = 0; index < config.num_hidden_layers; ++index) {
+        gpt2 ? add_gpt2_block(builder, config, index) : add_llama_block(builder, config, index);
+    }
+
+    builder.begin_unit("head");
+    builder.add_norm(gpt2 ? "transformer.ln_f" : "model.norm", gpt2);
+    if (config.tie_word_embeddings) {
+        builder.share(embedding);
+    } else {
+        builder.add_vocabulary("lm_head.weight", config.vocab_size);
+    }
+    return builder.take();
+}
+
+}  // namespace mfsdp::model
