@@ -25,11 +25,15 @@ class BufferPool {
     /// A pool of fixed size (allocated now), or on the counting device a limitless one that only counts.
     /// `capacity` < 0 means limitless; a limitless pool on another device is an InternalError.
     BufferPool(Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t capacity);
+    BufferPool(const BufferPool&) = delete;
+    BufferPool& operator=(const BufferPool&) = delete;
+    ~BufferPool();
 
     /// A block for use on `user`, which waits for the pending releases of the same memory. DeviceError with the
     /// category, the bytes wanted and the capacity if it does not fit. 0 bytes give an empty block.
     [[nodiscard]] Block allocate(std::int64_t bytes, Stream& user);
-    /// Gives a block back once `event` is reached.
+    /// Gives a block back once `event` is reached. The event lies behind the block's allocation on its user's stream,
+    /// whether or not the block was used, for the earlier releases of its memory are known to that stream only.
     void release(const Block& block, const Event& event);
 
     [[nodiscard]] std::int64_t high_water() const { return high_water_; }
@@ -44,6 +48,9 @@ class BufferPool {
         std::int64_t begin, end;
         Event event;
     };
+
+    void wait_for_releases(std::int64_t begin, std::int64_t end, Stream& user);
+    void raise_high_water(std::int64_t end);
 
     Device& device_;
     MemoryLedger& ledger_;

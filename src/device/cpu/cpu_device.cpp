@@ -1,0 +1,98 @@
+#include "mfsdp/device/cpu_device.h"
+
+#include "mfsdp/base/error.h"
+#include "mfsdp/device/memory.h"
+
+#include "device/cpu/guarded_memory.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/processor.h"
+#include "device/cpu/stream.h"
+
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+namespace mfsdp::device {
+
+namespace {
+
+class CpuOperations final : public ImplementOperations<CpuOperations, OperationTable> {
+  public:
+    explicit CpuOperations(const cpu::Context& context) : context_(context) {}
+
+    template <class Op>
+    void execute(Stream& stream, const Op& operation) {
+        auto& cpu_stream = static_cast<cpu::CpuStream&>(stream);
+        if (cpu_stream.is_inline()) {
+            cpu::run(context_, operation);
+        } else {
+            cpu_stream.enqueue([context = context_, operation] { cpu::run(context, operation); });
+        }
+    }
+
+  private:
+    cpu::Context context_;
+};
+
+class CpuDevice final : public Device {
+  public:
+    explicit CpuDevice(const CpuDeviceOptions& options)
+        : options_(options), threads_(options.threads), operations_(make_context(options)) {}
+
+    [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cpu; }
+    [[nodiscard]] std::string description() const override { return "cpu " + cpu::describe_arithmetic(); }
+
+    [[nodiscard]] std::unique_ptr<Stream> make_stream() override {
+        if (!options_.asynchronous_streams) return cpu::make_inline_stream(*this);
+        // Events outlive their streams (a pool may still hold one), so the timelines belong to the device.
+        timelines_.push_back(std::make_unique<HostTimeline>());
+        return cpu::make_thread_stream(*this, *timelines_.back(), options_.delay_seed + timelines_.size());
+    }
+
+    [[nodiscard]] std::byte* allocate(std::int64_t bytes) override {
+        MFSDP_ASSERT(bytes > 0, "memory is allocated for at least one byte, got " + std::to_string(bytes));
+        if (guarded_) return guarded_->allocate(bytes);
+        void* const memory =
+            std::aligned_alloc(static_cast<std::size_t>(kAlignment), static_cast<std::size_t>(align_up(bytes)));
+        if (memory == nullptr) {
+            throw DeviceError("device: the machine has no " + std::to_string(bytes) + " bytes of memory left.");
+        }
+        return static_cast<std::byte*>(memory);
+    }
+
+    void deallocate(std::byte* address, std::int64_t /*bytes*/) noexcept override {
+        if (guarded_) {
+            guarded_->deallocate(address);
+        } else {
+            std::free(address);
+        }
+    }
+
+    [[nodiscard]] std::byte* host_address(std::byte* address) const override {
+        if (address == nullptr || !guarded_) return address;
+        return address + guarded_->displacement();
+    }
+
+    [[nodiscard]] OperationTable& operations() override { return operations_; }
+
+  private:
+    cpu::Context make_context(const CpuDeviceOptions& options) {
+        if (options.guard_addresses) guarded_.emplace();
+        return {threads_, guarded_ ? guarded_->displacement() : 0};
+    }
+
+    CpuDeviceOptions options_;
+    cpu::ThreadPool threads_;
+    std::optional<cpu::GuardedMemory> guarded_;  // before the operations, which know the displacement
+    std::vector<std::unique_ptr<HostTimeline>> timelines_;
+    CpuOperations operations_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
+    cpu::require_compiled_instructions();
+    return std::make_unique<CpuDevice>(options);
+}
+
+}  // namespace mfsdp::device

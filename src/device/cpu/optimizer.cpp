@@ -1,0 +1,195 @@
+#include "mfsdp/base/exact_sum.h"
+
+#include "device/cpu/kernels.h"
+#include "device/cpu/pieces.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+namespace mfsdp::device::cpu {
+
+namespace {
+
+// Elements of one partial sum within a row. Part of the definition of FrobeniusNorm and SquareSum: changing it changes
+// bits.
+constexpr std::int64_t kSumBlock = 4096;
+// Partial sums of one block, added as a tree: wide enough for the vector units of every processor.
+constexpr std::size_t kSumLanes = 16;
+
+float scaled(float gradient, const GradientScale& scale) { return gradient * scale.inverse_targets * scale.clip; }
+
+/// Sum of squares of one block; element i goes to lane i mod 16. A square of a float is exact in double.
+double square_sum_of_block(const float* values, std::int64_t count) {
+    std::array<double, kSumLanes> lanes{};
+    std::int64_t i = 0;
+    for (; i + static_cast<std::int64_t>(kSumLanes) <= count; i += static_cast<std::int64_t>(kSumLanes)) {
+        for (std::size_t lane = 0; lane < kSumLanes; ++lane) {
+            const auto x = static_cast<double>(values[i + static_cast<std::int64_t>(lane)]);
+            lanes[lane] += x * x;
+        }
+    }
+    for (std::size_t lane = 0; i < count; ++i, ++lane) {
+        const auto x = static_cast<double>(values[i]);
+        lanes[lane] += x * x;
+    }
+    for (std::size_t width = kSumLanes / 2; width > 0; width /= 2) {
+        for (std::size_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+    }
+    return lanes[0];
+}
+
+double square_sum_of_row(const float* row, std::int64_t columns) {
+    double sum = 0.0;
+    for (std::int64_t begin = 0; begin < columns; begin += kSumBlock) {
+        sum += square_sum_of_block(row + begin, std::min(kSumBlock, columns - begin));
+    }
+    return sum;
+}
+
+std::int64_t row_stride(const Tensor& matrix) { return matrix.rank == 2 ? matrix.strides[0] : matrix.columns(); }
+
+}  // namespace
+
+void run(const Context& context, const AdamWStep& step) {
+    float* const __restrict weight = context.data<float>(step.weight);
+    float* const __restrict exp_avg = context.data<float>(step.exp_avg);
+    float* const __restrict exp_avg_sq = context.data<float>(step.exp_avg_sq);
+    const float* const __restrict gradient = context.data<const float>(step.gradient);
+    for_pieces(context.threads, step.weight.count(), kPieceElements, [&, step](std::int64_t begin, std::int64_t size) {
+        float* const __restrict w = weight + begin;
+        float* const __restrict m = exp_avg + begin;
+        float* const __restrict v = exp_avg_sq + begin;
+        const float* const __restrict in = gradient + begin;
+        for (std::int64_t i = 0; i < size; ++i) {
+            const float g = scaled(in[i], step.scale);
+            m[i] = std::fma(step.one_minus_beta1, g - m[i], m[i]);
+            v[i] = std::fma(step.one_minus_beta2, g * g, step.beta2 * v[i]);
+            const float denominator = std::sqrt(v[i]) / step.root_correction + step.epsilon;
+            w[i] = step.decay * w[i] - step.step_size * m[i] / denominator;
+        }
+    });
+}
+
+void run(const Context& context, const MomentumUpdate& operation) {
+    float* const momentum = context.data<float>(operation.momentum);
+    float* const update = context.data<float>(operation.update);
+    const float* const gradient = context.data<const float>(operation.gradient);
+    for_pieces(context.threads, operation.momentum.count(), kPieceElements,
+               [&, operation](std::int64_t begin, std::int64_t size) {
+                   float* const __restrict m = momentum + begin;
+                   float* const __restrict u = update + begin;
+                   const float* const __restrict in = gradient + begin;
+                   const float beta = operation.beta;
+                   for (std::int64_t i = 0; i < size; ++i) {
+                       const float g = operation.gradient_factor * scaled(in[i], operation.scale);
+                       m[i] = std::fma(beta, m[i], g);
+                       u[i] = operation.nesterov ? std::fma(beta, m[i], g) : m[i];
+                   }
+               });
+}
+
+void run(const Context& context, const FrobeniusNorm& operation) {
+    // Blocks are summed in parallel, a wave at a time, and their sums added in order by the calling thread.
+    constexpr std::int64_t kWave = 1024;
+    constexpr std::int64_t kBlocksPerPiece = 8;
+    const float* const in = context.data<const float>(operation.in);
+    const std::int64_t rows = operation.in.rows(), columns = operation.in.columns();
+    const std::int64_t stride = row_stride(operation.in);
+    const std::int64_t blocks_per_row = (columns + kSumBlock - 1) / kSumBlock;
+    const std::int64_t blocks = rows * blocks_per_row;
+    std::array<double, kWave> sums{};
+    double total = 0.0, row_sum = 0.0;
+    for (std::int64_t wave = 0; wave < blocks; wave += kWave) {
+        const std::int64_t wave_blocks = std::min(kWave, blocks - wave);
+        for_pieces(context.threads, wave_blocks, kBlocksPerPiece, [&](std::int64_t first, std::int64_t count) {
+            for (std::int64_t i = first; i < first + count; ++i) {
+                const std::int64_t row = (wave + i) / blocks_per_row;
+                const std::int64_t begin = (wave + i) % blocks_per_row * kSumBlock;
+                sums[static_cast<std::size_t>(i)] =
+                    square_sum_of_block(in + row * stride + begin, std::min(kSumBlock, columns - begin));
+            }
+        });
+        for (std::int64_t i = 0; i < wave_blocks; ++i) {
+            row_sum += sums[static_cast<std::size_t>(i)];
+            if ((wave + i + 1) % blocks_per_row != 0) continue;
+            total += row_sum;
+            row_sum = 0.0;
+        }
+    }
+    *context.data<double>(operation.norm) = std::sqrt(total);
+}
+
+void run(const Context& context, const DivideByNorm& operation) {
+    float* const out = context.data<float>(operation.out);
+    const float* const in = context.data<const float>(operation.in);
+    const std::int64_t in_stride = row_stride(operation.in), out_stride = row_stride(operation.out);
+    const double norm = *context.data<const double>(operation.norm);
+    const auto rounded = static_cast<float>(norm);
+    const bool fits = rounded >= std::numeric_limits<float>::min() && rounded <= std::numeric_limits<float>::max();
+    const bool divide_in_float = fits || !std::isfinite(norm);
+    for_row_pieces(context.threads, operation.in.rows(), operation.in.columns(),
+                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
+                       float* const target = out + row * out_stride + begin;
+                       const float* const source = in + row * in_stride + begin;
+                       if (norm == 0.0) {
+                           std::fill_n(target, size, 0.0F);
+                       } else if (divide_in_float) {
+                           for (std::int64_t i = 0; i < size; ++i) target[i] = source[i] / rounded;
+                       } else {
+                           for (std::int64_t i = 0; i < size; ++i) {
+                               target[i] = static_cast<float>(static_cast<double>(source[i]) / norm);
+                           }
+                       }
+                   });
+}
+
+void run(const Context& context, const WeightUpdate& operation) {
+    float* const weight = context.data<float>(operation.weight);
+    const float* const direction = context.data<const float>(operation.direction);
+    const std::int64_t weight_stride = row_stride(operation.weight);
+    const std::int64_t direction_stride = row_stride(operation.direction);
+    const float decay = operation.decay, step = operation.step;
+    for_row_pieces(context.threads, operation.weight.rows(), operation.weight.columns(),
+                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
+                       float* const __restrict w = weight + row * weight_stride + begin;
+                       const float* const __restrict d = direction + row * direction_stride + begin;
+                       for (std::int64_t i = 0; i < size; ++i) w[i] = std::fma(-step, d[i], decay * w[i]);
+                   });
+}
+
+void run(const Context& context, const SquareSum& operation) {
+    const float* const in = context.data<const float>(operation.in);
+    const std::int64_t rows = operation.in.rows(), columns = operation.in.columns();
+    const std::int64_t stride = row_stride(operation.in);
+    const std::int64_t rows_per_piece =
+        std::max<std::int64_t>(1, 4 * kPieceElements / std::max<std::int64_t>(1, columns));
+    std::int64_t* const words = context.data<std::int64_t>(operation.words);
+    ExactSum total;
+    std::copy_n(words, ExactSum::kWords, total.words.begin());
+    std::int64_t non_finite_rows = 0;
+    std::mutex merge;
+    // Merging is integer addition: its order, that of the threads, does not show.
+    for_pieces(context.threads, rows, rows_per_piece, [&](std::int64_t first, std::int64_t count) {
+        ExactSum sum;
+        std::int64_t non_finite = 0;
+        for (std::int64_t row = first; row < first + count; ++row) {
+            const double row_sum = square_sum_of_row(in + row * stride, columns);
+            if (std::isfinite(row_sum)) {
+                sum.add(row_sum);
+            } else {
+                ++non_finite;
+            }
+        }
+        sum.normalise();
+        const std::lock_guard lock(merge);
+        total.add(sum);
+        non_finite_rows += non_finite;
+    });
+    total.normalise();
+    std::copy_n(total.words.begin(), ExactSum::kWords, words);
+    words[ExactSum::kWords] += non_finite_rows;
+}
+
+}  // namespace mfsdp::device::cpu

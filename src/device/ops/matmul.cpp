@@ -1,0 +1,70 @@
+#include "mfsdp/device/ops/matmul.h"
+
+#include "mfsdp/base/error.h"
+
+#include "device/ops/require.h"
+
+#include <string>
+
+namespace mfsdp::device {
+
+namespace {
+
+struct Sides {
+    std::int64_t batch, rows, columns;
+};
+
+Sides sides(const Tensor& tensor, bool transposed) {
+    const auto last = static_cast<std::size_t>(tensor.rank - 1);
+    Sides result{tensor.rank == 3 ? tensor.shape[0] : 1, tensor.shape[last - 1], tensor.shape[last]};
+    if (transposed) std::swap(result.rows, result.columns);
+    return result;
+}
+
+void require_matrices(const Argument& argument, int rank) {
+    require_rank(argument, DType::float32, rank);
+    require_contiguous_columns(argument);
+    const auto last = static_cast<std::size_t>(rank - 1);
+    const std::int64_t rows = argument.tensor.shape[last - 1];
+    const std::int64_t columns = argument.tensor.shape[last];
+    MFSDP_ASSERT(rows <= 1 || argument.tensor.strides[last - 1] >= columns,
+                 "matmul: the rows of " + std::string(argument.name) + ", " + argument.tensor.describe() +
+                     ", lie one behind the other, got a stride of " +
+                     std::to_string(argument.tensor.strides[last - 1]));
+}
+
+}  // namespace
+
+void Matmul::check() const {
+    MFSDP_ASSERT(out.rank == 2 || out.rank == 3, "matmul: out is a matrix or a batch of them, got " + out.describe());
+    require_matrices({kName, "out", out}, out.rank);
+    require_matrices({kName, "a", a}, out.rank);
+    require_matrices({kName, "b", b}, out.rank);
+    require_apart({kName, "out", out}, {kName, "a", a});
+    require_apart({kName, "out", out}, {kName, "b", b});
+    const Sides result = sides(out, false);
+    const Sides left = sides(a, transpose_a);
+    const Sides right = sides(b, transpose_b);
+    MFSDP_ASSERT(left.batch == result.batch && right.batch == result.batch && left.rows == result.rows &&
+                     right.columns == result.columns && left.columns == right.rows,
+                 "matmul: out " + out.describe() + " is no product of a " + a.describe() +
+                     (transpose_a ? " transposed" : "") + " and b " + b.describe() +
+                     (transpose_b ? " transposed" : ""));
+    MFSDP_ASSERT(out.rank == 2 || out.shape[0] <= 1 || out.strides[0] != 0,
+                 "matmul: the matrices of out lie apart, got a batch stride of 0");
+    if (!bias.defined()) return;
+    require_shape({kName, "bias", bias}, DType::float32, {result.columns});
+    require_dense({kName, "bias", bias});
+}
+
+Cost Matmul::cost() const {
+    const Sides result = sides(out, false);
+    const std::int64_t k = sides(a, transpose_a).columns;
+    const std::int64_t products = 2 * result.batch * result.rows * result.columns * k;
+    const std::int64_t additions = bias.defined() ? out.count() : 0;
+    const std::int64_t reads_of_out = beta == 0.0F ? 0 : out.bytes();
+    return {products + additions,
+            a.bytes() + b.bytes() + out.bytes() + reads_of_out + (bias.defined() ? bias.bytes() : 0)};
+}
+
+}  // namespace mfsdp::device

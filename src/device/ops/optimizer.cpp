@@ -1,0 +1,99 @@
+#include "mfsdp/device/ops/optimizer.h"
+
+#include "mfsdp/base/error.h"
+#include "mfsdp/base/exact_sum.h"
+
+#include "device/ops/require.h"
+
+#include <string>
+
+namespace mfsdp::device {
+
+namespace {
+
+void require_elements(const Argument& argument, std::int64_t count) {
+    require_rank(argument, DType::float32, argument.tensor.rank);
+    require_dense(argument);
+    MFSDP_ASSERT(argument.tensor.count() == count, std::string(argument.operation) + ": " + std::string(argument.name) +
+                                                       " is " + argument.tensor.describe() + ", wanted " +
+                                                       std::to_string(count) + " elements");
+}
+
+// [rows, columns] with strided rows, or a 1-D tensor, which is one row.
+void require_matrix(const Argument& argument) {
+    const Tensor& tensor = argument.tensor;
+    MFSDP_ASSERT(tensor.rank == 1 || tensor.rank == 2, std::string(argument.operation) + ": " +
+                                                           std::string(argument.name) + " is " + tensor.describe() +
+                                                           ", wanted one row or a matrix");
+    require_rank(argument, DType::float32, tensor.rank);
+    require_contiguous_columns(argument);
+}
+
+void require_same_matrix(const Argument& argument, const Argument& model) {
+    require_matrix(argument);
+    MFSDP_ASSERT(same_shape(argument.tensor, model.tensor),
+                 std::string(argument.operation) + ": " + std::string(argument.name) + " is " +
+                     argument.tensor.describe() + ", wanted the shape of " + std::string(model.name) + ", " +
+                     model.tensor.describe());
+    MFSDP_ASSERT(argument.tensor.rank == 1 || argument.tensor.rows() <= 1 ||
+                     argument.tensor.strides[0] >= argument.tensor.columns(),
+                 std::string(argument.operation) + ": the rows of " + std::string(argument.name) + " overlap");
+}
+
+}  // namespace
+
+void AdamWStep::check() const {
+    const std::int64_t count = weight.count();
+    require_elements({kName, "weight", weight}, count);
+    require_elements({kName, "exp_avg", exp_avg}, count);
+    require_elements({kName, "exp_avg_sq", exp_avg_sq}, count);
+    require_elements({kName, "gradient", gradient}, count);
+    require_apart({kName, "weight", weight}, {kName, "exp_avg", exp_avg});
+    require_apart({kName, "weight", weight}, {kName, "exp_avg_sq", exp_avg_sq});
+    require_apart({kName, "weight", weight}, {kName, "gradient", gradient});
+    require_apart({kName, "exp_avg", exp_avg}, {kName, "exp_avg_sq", exp_avg_sq});
+    require_apart({kName, "exp_avg", exp_avg}, {kName, "gradient", gradient});
+    require_apart({kName, "exp_avg_sq", exp_avg_sq}, {kName, "gradient", gradient});
+}
+// Four tensors are read and three written.
+Cost AdamWStep::cost() const { return {14 * weight.count(), 7 * weight.bytes()}; }
+
+void MomentumUpdate::check() const {
+    const std::int64_t count = momentum.count();
+    require_elements({kName, "momentum", momentum}, count);
+    require_elements({kName, "update", update}, count);
+    require_elements({kName, "gradient", gradient}, count);
+    require_apart({kName, "update", update}, {kName, "momentum", momentum});
+    require_apart({kName, "update", update}, {kName, "gradient", gradient});
+    require_apart({kName, "momentum", momentum}, {kName, "gradient", gradient});
+}
+Cost MomentumUpdate::cost() const { return {(nesterov ? 7 : 5) * momentum.count(), 4 * momentum.bytes()}; }
+
+void FrobeniusNorm::check() const {
+    require_matrix({kName, "in", in});
+    require_shape({kName, "norm", norm}, DType::float64, {1});
+}
+Cost FrobeniusNorm::cost() const { return {2 * in.count() + 1, in.bytes() + norm.bytes()}; }
+
+void DivideByNorm::check() const {
+    require_matrix({kName, "in", in});
+    require_same_matrix({kName, "out", out}, {kName, "in", in});
+    require_shape({kName, "norm", norm}, DType::float64, {1});
+}
+Cost DivideByNorm::cost() const { return {in.count(), 2 * in.bytes() + norm.bytes()}; }
+
+void WeightUpdate::check() const {
+    require_same_matrix({kName, "weight", weight}, {kName, "weight", weight});
+    require_same_matrix({kName, "direction", direction}, {kName, "weight", weight});
+    require_apart({kName, "weight", weight}, {kName, "direction", direction});
+}
+Cost WeightUpdate::cost() const { return {3 * weight.count(), 3 * weight.bytes()}; }
+
+void SquareSum::check() const {
+    require_matrix({kName, "in", in});
+    require_shape({kName, "words", words}, DType::int64, {ExactSum::kWords + 1});
+    require_dense({kName, "words", words});
+}
+Cost SquareSum::cost() const { return {2 * in.count(), in.bytes() + 2 * words.bytes()}; }
+
+}  // namespace mfsdp::device
