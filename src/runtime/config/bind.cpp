@@ -1,0 +1,265 @@
+#include "mfsdp/base/error.h"
+
+#include "runtime/config/resolve.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace mfsdp::runtime {
+
+namespace {
+
+template <typename Enum>
+using Names = std::vector<std::pair<std::string_view, Enum>>;
+
+/// Typed access to a checked document. A missing key or an unknown name is a gap between the schema and this file.
+class Reader {
+  public:
+    explicit Reader(const Document& document) : document_(document) {}
+
+    [[nodiscard]] bool has(std::string_view path) const { return document_.find(path) != nullptr; }
+    [[nodiscard]] std::int64_t integer(std::string_view path) const { return value(path).integer; }
+    [[nodiscard]] double number(std::string_view path) const { return value(path).number; }
+    [[nodiscard]] bool boolean(std::string_view path) const { return value(path).boolean; }
+    [[nodiscard]] const std::string& text(std::string_view path) const { return value(path).text; }
+
+    [[nodiscard]] std::optional<std::int64_t> optional_integer(std::string_view path) const {
+        if (value(path).is(JsonValue::Kind::null)) return std::nullopt;
+        return integer(path);
+    }
+
+    [[nodiscard]] std::vector<std::string> strings(std::string_view path) const {
+        std::vector<std::string> result;
+        for (const auto& item : value(path).items) result.push_back(item.text);
+        return result;
+    }
+
+    [[nodiscard]] double entry(std::string_view path, std::size_t index) const {
+        return value(path).items.at(index).number;
+    }
+
+    template <typename Enum>
+    [[nodiscard]] Enum name(std::string_view path, const Names<Enum>& names) const {
+        const std::string& given = text(path);
+        const auto found = std::find_if(names.begin(), names.end(), [&](const auto& n) { return n.first == given; });
+        MFSDP_ASSERT(found != names.end(), "every name of the schema has an enumerator: " + std::string(path));
+        return found->second;
+    }
+
+  private:
+    [[nodiscard]] const JsonValue& value(std::string_view path) const {
+        const JsonValue* found = document_.find(path);
+        MFSDP_ASSERT(found != nullptr, "the schema has every key that is read: " + std::string(path));
+        return *found;
+    }
+
+    const Document& document_;
+};
+
+model::ModelConfig bind_gpt2(const Reader& read) {
+    model::ModelConfig model;
+    model.family = model::ModelFamily::gpt2;
+    model.hidden_size = read.integer("model.n_embd");
+    model.num_hidden_layers = read.integer("model.n_layer");
+    model.num_attention_heads = read.integer("model.n_head");
+    model.num_key_value_heads = model.num_attention_heads;
+    model.head_dim = model.hidden_size / model.num_attention_heads;
+    model.intermediate_size = read.integer("model.n_inner");
+    model.max_position_embeddings = read.integer("model.n_positions");
+    model.norm_epsilon = read.number("model.layer_norm_epsilon");
+    model.attention_bias = true;
+    model.mlp_bias = true;
+    return model;
+}
+
+model::ModelConfig bind_llama(const Reader& read) {
+    model::ModelConfig model;
+    model.family = model::ModelFamily::llama;
+    model.hidden_size = read.integer("model.hidden_size");
+    model.num_hidden_layers = read.integer("model.num_hidden_layers");
+    model.num_attention_heads = read.integer("model.num_attention_heads");
+    model.num_key_value_heads = read.integer("model.num_key_value_heads");
+    model.head_dim = read.integer("model.head_dim");
+    model.intermediate_size = read.integer("model.intermediate_size");
+    model.max_position_embeddings = read.integer("model.max_position_embeddings");
+    model.norm_epsilon = read.number("model.rms_norm_eps");
+    model.rope_theta = read.number("model.rope_theta");
+    model.attention_bias = read.boolean("model.attention_bias");
+    model.mlp_bias = read.boolean("model.mlp_bias");
+    return model;
+}
+
+model::ModelConfig bind_model(const Reader& read) {
+    model::ModelConfig model = read.text("model.model_type") == "gpt2" ? bind_gpt2(read) : bind_llama(read);
+    model.vocab_size = read.integer("model.vocab_size");
+    model.initializer_range = read.number("model.initializer_range");
+    model.tie_word_embeddings = read.boolean("model.tie_word_embeddings");
+    return model;
+}
+
+DataConfig bind_data(const Reader& read) {
+    DataConfig data;
+    data.train = read.strings("data.train");
+    data.format = read.name<DataFormat>("data.format", {{"tokens", DataFormat::tokens}, {"bytes", DataFormat::bytes}});
+    data.shuffle = read.boolean("data.shuffle");
+    data.seed = read.integer("data.seed");
+    data.mask_alignment = read.name<MaskAlignment>("data.mask_alignment",
+                                                   {{"input", MaskAlignment::input}, {"token", MaskAlignment::token}});
+    return data;
+}
+
+TrainSection bind_train(const Reader& read) {
+    TrainSection train;
+    train.steps = read.integer("train.steps");
+    train.seq_len = read.integer("train.seq_len");
+    train.micro_batch_size = read.integer("train.micro_batch_size");
+    train.global_batch_size = read.integer("train.global_batch_size");
+    train.seed = read.integer("train.seed");
+    train.nonfinite = read.name<NonfinitePolicy>("train.nonfinite", {{"stop", NonfinitePolicy::stop}});
+    return train;
+}
+
+MatrixOptimizerConfig bind_matrix(const Reader& read) {
+    MatrixOptimizerConfig matrix;
+    matrix.name = read.name<MatrixOptimizerName>(
+        "optimizer.matrix.name", {{"none", MatrixOptimizerName::none}, {"muon", MatrixOptimizerName::muon}});
+    if (matrix.name == MatrixOptimizerName::none) return matrix;
+    matrix.lr = read.number("optimizer.matrix.lr");
+    matrix.weight_decay = read.number("optimizer.matrix.weight_decay");
+    matrix.exclude = read.strings("optimizer.matrix.exclude");
+    matrix.split_qkv = read.boolean("optimizer.matrix.split_qkv");
+    matrix.momentum = read.number("optimizer.matrix.momentum");
+    matrix.momentum_form = read.name<MomentumForm>(
+        "optimizer.matrix.momentum_form", {{"ema", MomentumForm::ema}, {"heavy_ball", MomentumForm::heavy_ball}});
+    matrix.nesterov = read.boolean("optimizer.matrix.nesterov");
+    matrix.num_ns_steps = read.integer("optimizer.matrix.num_ns_steps");
+    matrix.coefficient_type = read.name<CoefficientType>("optimizer.matrix.coefficient_type",
+                                                         {{"quintic", CoefficientType::quintic},
+                                                          {"simple", CoefficientType::simple},
+                                                          {"polar_express", CoefficientType::polar_express},
+                                                          {"dsv4", CoefficientType::dsv4}});
+    matrix.scale_mode =
+        read.name<ScaleMode>("optimizer.matrix.scale_mode", {{"match_rms_adamw", ScaleMode::match_rms_adamw},
+                                                             {"original", ScaleMode::original},
+                                                             {"unit_rms_norm", ScaleMode::unit_rms_norm},
+                                                             {"spectral", ScaleMode::spectral}});
+    matrix.extra_scale_factor = read.number("optimizer.matrix.extra_scale_factor");
+    matrix.ns_dtype = read.name<NumberType>("optimizer.matrix.ns_dtype", {{"float32", NumberType::float32}});
+    return matrix;
+}
+
+OptimizerConfig bind_optimizer(const Reader& read) {
+    OptimizerConfig optimizer;
+    optimizer.lr = read.number("optimizer.lr");
+    optimizer.min_lr = read.number("optimizer.min_lr");
+    optimizer.warmup_steps = read.integer("optimizer.warmup_steps");
+    optimizer.decay_steps = read.integer("optimizer.decay_steps");
+    optimizer.decay_style = read.name<DecayStyle>("optimizer.decay_style", {{"constant", DecayStyle::constant},
+                                                                            {"linear", DecayStyle::linear},
+                                                                            {"cosine", DecayStyle::cosine},
+                                                                            {"wsd", DecayStyle::wsd}});
+    optimizer.weight_decay = read.number("optimizer.weight_decay");
+    optimizer.clip_grad = read.number("optimizer.clip_grad");
+    optimizer.matrix = bind_matrix(read);
+    optimizer.element.lr = read.number("optimizer.element.lr");
+    optimizer.element.weight_decay = read.number("optimizer.element.weight_decay");
+    optimizer.element.beta1 = read.entry("optimizer.element.betas", 0);
+    optimizer.element.beta2 = read.entry("optimizer.element.betas", 1);
+    optimizer.element.eps = read.number("optimizer.element.eps");
+    optimizer.element.decay_vectors = read.boolean("optimizer.element.decay_vectors");
+    return optimizer;
+}
+
+PlannerConfig bind_planner(const Reader& read) {
+    PlannerConfig planner;
+    if (!read.has("parallel.planner.policy")) return planner;
+    planner.policy = read.name<PlannerPolicy>("parallel.planner.policy", {{"balanced", PlannerPolicy::balanced},
+                                                                          {"bytes", PlannerPolicy::bytes},
+                                                                          {"flops", PlannerPolicy::flops},
+                                                                          {"round_robin", PlannerPolicy::round_robin}});
+    if (planner.policy != PlannerPolicy::balanced) return planner;
+    planner.bytes_weight = read.number("parallel.planner.weights.bytes");
+    planner.flops_weight = read.number("parallel.planner.weights.flops");
+    return planner;
+}
+
+CollectivesConfig bind_collectives(const Reader& read) {
+    CollectivesConfig collectives;
+    if (read.has("parallel.collectives.gather")) {
+        collectives.gather =
+            read.name<GatherAlgorithm>("parallel.collectives.gather", {{"auto", GatherAlgorithm::automatic},
+                                                                       {"direct", GatherAlgorithm::direct},
+                                                                       {"ring", GatherAlgorithm::ring}});
+    }
+    collectives.reduce = read.name<ReduceAlgorithm>(
+        "parallel.collectives.reduce", {{"auto", ReduceAlgorithm::automatic}, {"direct", ReduceAlgorithm::direct}});
+    collectives.chunk_bytes = read.integer("parallel.collectives.chunk_bytes");
+    collectives.channels = read.integer("parallel.collectives.channels");
+    return collectives;
+}
+
+ParallelConfig bind_parallel(const Reader& read) {
+    ParallelConfig parallel;
+    parallel.strategy = read.name<Strategy>(
+        "parallel.strategy",
+        {{"matrix_fsdp", Strategy::matrix_fsdp}, {"zero1_owner", Strategy::zero1_owner}, {"ddp", Strategy::ddp}});
+    parallel.mesh.replicate = read.integer("parallel.mesh.replicate");
+    parallel.mesh.shard = read.optional_integer("parallel.mesh.shard");
+    parallel.planner = bind_planner(read);
+    parallel.collectives = bind_collectives(read);
+    parallel.transport = read.name<TransportChoice>(
+        "parallel.transport",
+        {{"auto", TransportChoice::automatic}, {"self", TransportChoice::self}, {"mpi", TransportChoice::mpi}});
+    if (read.has("parallel.prefetch_units")) {
+        parallel.prefetch_units = read.integer("parallel.prefetch_units");
+        parallel.prefetch_bytes = read.optional_integer("parallel.prefetch_bytes");
+        parallel.reshard_after_forward = read.boolean("parallel.reshard_after_forward");
+    }
+    parallel.init_timeout_seconds = read.integer("parallel.init_timeout_seconds");
+    parallel.train_timeout_seconds = read.integer("parallel.train_timeout_seconds");
+    return parallel;
+}
+
+PrecisionConfig bind_precision(const Reader& read) {
+    const Names<NumberType> types = {{"float32", NumberType::float32}};
+    PrecisionConfig precision;
+    precision.param_dtype = read.name("precision.param_dtype", types);
+    precision.grad_dtype = read.name("precision.grad_dtype", types);
+    precision.deterministic = read.boolean("precision.deterministic");
+    return precision;
+}
+
+TelemetryConfig bind_telemetry(const Reader& read) {
+    TelemetryConfig telemetry;
+    telemetry.run_dir = read.text("telemetry.run_dir");
+    telemetry.log_interval = read.integer("telemetry.log_interval");
+    telemetry.console = read.name<ConsoleStyle>(
+        "telemetry.console",
+        {{"auto", ConsoleStyle::automatic}, {"bar", ConsoleStyle::bar}, {"lines", ConsoleStyle::lines}});
+    telemetry.log_level = read.name<LogLevel>(
+        "telemetry.log_level",
+        {{"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warn", LogLevel::warn}, {"error", LogLevel::error}});
+    telemetry.rank_logs = read.boolean("telemetry.rank_logs");
+    return telemetry;
+}
+
+}  // namespace
+
+TrainConfig bind_document(const Document& document) {
+    const Reader read(document);
+    TrainConfig config;
+    config.model = bind_model(read);
+    config.data = bind_data(read);
+    config.train = bind_train(read);
+    config.optimizer = bind_optimizer(read);
+    config.parallel = bind_parallel(read);
+    config.precision = bind_precision(read);
+    config.checkpoint.export_at_end = read.boolean("checkpoint.export_at_end");
+    config.telemetry = bind_telemetry(read);
+    config.device = read.name<DeviceChoice>("device", {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}});
+    config.threads = read.optional_integer("threads");
+    return config;
+}
+
+}  // namespace mfsdp::runtime
