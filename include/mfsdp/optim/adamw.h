@@ -16,7 +16,7 @@ struct AdamWOptions {
 /// One AdamW step of any rows of a parameter: all tensors float32, dense, of one count.
 struct ElementStep {
     device::Tensor weight, gradient, exp_avg, exp_avg_sq;
-    device::GradientScale gradient_scale;
+    device::GradientScale gradient_scale{};
     double learning_rate = 0.0;
     double weight_decay = 0.0;
     std::int64_t step = 1;  ///< t = 1, 2, ...

@@ -24,10 +24,10 @@ struct StateSpec {
 /// Everything one optimizer step of one whole matrix needs. Tensors are float32; weight and gradient [rows, columns].
 struct MatrixStep {
     device::Tensor weight;
-    device::Tensor gradient;                  ///< sum over targets; not changed
-    std::span<const device::Tensor> states;   ///< in the order of states()
-    std::span<const model::RowBlock> blocks;  ///< row blocks treated as matrices of their own; empty: the whole
-    device::GradientScale gradient_scale;
+    device::Tensor gradient;                    ///< sum over targets; not changed
+    std::span<const device::Tensor> states;     ///< in the order of states()
+    std::span<const model::RowBlock> blocks{};  ///< row blocks treated as matrices of their own; empty: the whole
+    device::GradientScale gradient_scale{};
     double learning_rate = 0.0;
     double weight_decay = 0.0;
     std::int64_t step = 1;  ///< t = 1, 2, ...: updates applied, this one included
@@ -48,13 +48,17 @@ class MatrixOptimizer {
     /// Elementwise: updates the element states with the scaled gradient and writes what `direction` works on.
     virtual void accumulate(device::Stream& stream, device::Tensor update, device::Tensor gradient,
                             std::span<const device::Tensor> states, const device::GradientScale& scale) = 0;
-    /// out [rows, columns] = the direction of one block `in`; in is left as it is; scratch from `workspace`.
+    /// out [rows, columns] = the direction of one block `in`, which is left as it is unless out is the same tensor;
+    /// scratch from `workspace`. Asynchronous on `stream`.
     virtual void direction(device::Stream& stream, device::BufferPool& workspace, device::Tensor out,
                            device::Tensor in) = 0;
     /// Factor of the learning rate for a block of this shape (optimizers.md 2.4).
     [[nodiscard]] virtual double scale(std::int64_t rows, std::int64_t columns) const = 0;
 
     /// W = (1 - lr wd) W - lr scale_B direction(B) for every block B of rows.
+    ///
+    /// Scratch from `workspace`: rows * columns floats beside what `direction` of the largest block takes.
+    /// InternalError if the blocks do not tile the rows in order. Asynchronous on `stream`.
     void step(device::Stream& stream, device::BufferPool& workspace, const MatrixStep& step);
 };
 

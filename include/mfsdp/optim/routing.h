@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mfsdp::optim {
@@ -15,8 +16,8 @@ enum class Role : std::uint8_t { matrix, rows, tail };
 [[nodiscard]] std::string_view name(Role role);
 
 struct RoutingOptions {
-    bool use_matrix_optimizer = true;  ///< false: optimizer.matrix.name = none
-    std::vector<std::string> exclude;  ///< shell patterns over full names: matrices for the element section
+    bool use_matrix_optimizer = true;    ///< false: optimizer.matrix.name = none
+    std::vector<std::string> exclude{};  ///< shell patterns over full names: matrices for the element section
 };
 
 /// The role of every parameter, by full logical shape and name alone, the same on every rank (optimizers.md 2.10).

@@ -1,0 +1,115 @@
+#pragma once
+
+#include "mfsdp/optim/adamw.h"
+#include "mfsdp/optim/muon.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace mfsdp::optim::test {
+
+/// Where the golden files lie: MFSDP_GOLDEN_DIR, or the copy in the source tree.
+inline std::filesystem::path golden_directory() {
+    const char* directory = std::getenv("MFSDP_GOLDEN_DIR");
+    return directory != nullptr && *directory != '\0' ? std::filesystem::path(directory)
+                                                      : std::filesystem::path(MFSDP_SOURCE_DIR) / "tests" / "golden";
+}
+
+inline nlohmann::json read_json(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error("golden: " + path.string() + " cannot be opened");
+    return nlohmann::json::parse(file);
+}
+
+/// Hyperparameters by stem. Every stem must be asked for, so that none is left out of a comparison unseen.
+class Hyperparameters {
+  public:
+    explicit Hyperparameters(const nlohmann::json& values) : values_(values) {}
+
+    template <class T>
+    [[nodiscard]] T take(const std::string& stem) {
+        const T value = values_.at(stem).get<T>();
+        values_.erase(stem);
+        return value;
+    }
+    template <class T>
+    [[nodiscard]] T take_or(const std::string& stem, const T& absent) {
+        return values_.contains(stem) ? take<T>(stem) : absent;
+    }
+    template <class T>
+    [[nodiscard]] T take_name(const std::string& stem, const std::map<std::string, T>& names) {
+        return names.at(take<std::string>(stem));
+    }
+    void drop(const std::string& stem) { values_.erase(stem); }
+    [[nodiscard]] bool empty() const { return values_.empty(); }
+    [[nodiscard]] std::string rest() const { return values_.dump(); }
+
+  private:
+    nlohmann::json values_;
+};
+
+inline CoefficientType take_table(Hyperparameters& values) {
+    return values.take_name<CoefficientType>("muon_coefficients", {{"you5", CoefficientType::quintic},
+                                                                   {"keller5", CoefficientType::simple},
+                                                                   {"polar_express", CoefficientType::polar_express},
+                                                                   {"dsv4", CoefficientType::dsv4}});
+}
+
+/// An optimizer with its rates, as a case or a group gives it.
+template <class Options>
+struct Rated {
+    Options options{};
+    double learning_rate = 0.0, weight_decay = 0.0;
+};
+
+/// What of Muon this library does not compute; a case that asks for it is skipped.
+inline std::optional<std::string> unsupported_muon_feature(const nlohmann::json& hyperparameters) {
+    for (const char* flag : {"muon_normuon", "muon_cautious_weight_decay"}) {
+        if (hyperparameters.value(flag, false)) return flag;
+    }
+    if (hyperparameters.value("muon_ns_dtype", "float32") != "float32") return "muon_ns_dtype";
+    return std::nullopt;
+}
+
+inline Rated<MuonOptions> take_muon(Hyperparameters& values) {
+    for (const char* off : {"muon_normuon", "muon_normuon_beta2", "muon_normuon_epsilon", "muon_cautious_weight_decay",
+                            "muon_ns_dtype"}) {
+        values.drop(off);
+    }
+    Rated<MuonOptions> result{.learning_rate = values.take<double>("muon_lr"),
+                              .weight_decay = values.take<double>("muon_weight_decay")};
+    MuonOptions& options = result.options;
+    options.momentum = values.take<double>("muon_momentum");
+    options.momentum_form = values.take_name<MomentumForm>(
+        "muon_momentum_form", {{"ema", MomentumForm::ema}, {"heavy_ball", MomentumForm::heavy_ball}});
+    options.nesterov = values.take<bool>("muon_nesterov");
+    options.num_ns_steps = values.take<std::int64_t>("muon_num_ns_steps");
+    options.coefficient_type = take_table(values);
+    options.scale_mode =
+        values.take_name<ScaleMode>("muon_scale_mode", {{"match_rms_adamw", ScaleMode::match_rms_adamw},
+                                                        {"original", ScaleMode::original},
+                                                        {"unit_rms_norm", ScaleMode::unit_rms_norm},
+                                                        {"spectral", ScaleMode::spectral}});
+    options.extra_scale_factor = values.take_or<double>("muon_extra_scale_factor", 1.0);
+    // The RMS target is the factor 0.2 of match_rms_adamw; another target is reached through the extra factor.
+    const double rms_target = values.take_or<double>("muon_rms_target", 0.2);
+    if (rms_target != 0.2) options.extra_scale_factor *= rms_target / 0.2;
+    return result;
+}
+
+inline Rated<AdamWOptions> take_adamw(Hyperparameters& values) {
+    return {.options = {.beta1 = values.take<double>("adamw_beta1"),
+                        .beta2 = values.take<double>("adamw_beta2"),
+                        .epsilon = values.take<double>("adamw_epsilon")},
+            .learning_rate = values.take<double>("adamw_lr"),
+            .weight_decay = values.take<double>("adamw_weight_decay")};
+}
+
+}  // namespace mfsdp::optim::test

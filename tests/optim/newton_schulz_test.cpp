@@ -1,0 +1,288 @@
+#include "mfsdp/optim/muon.h"
+
+#include "optim/bench.h"
+#include "optim/newton_schulz_reference.h"
+#include "support/catch.h"
+
+#include <cmath>
+#include <functional>
+#include <utility>
+
+using namespace mfsdp;
+using namespace mfsdp::optim;
+using namespace mfsdp::optim::test;
+
+namespace {
+
+Matrix orthogonalise(Bench& bench, const Matrix& in, CoefficientType type, std::int64_t steps) {
+    const device::Tensor source = bench.upload(in);
+    const device::Tensor out = bench.make(in.rows, in.columns);
+    newton_schulz(bench.stream(), bench.workspace(), out, source, type, steps);
+    return bench.download(out);
+}
+
+double inner(const Matrix& a, const Matrix& b) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < a.values.size(); ++i) {
+        sum += static_cast<double>(a.values[i]) * static_cast<double>(b.values[i]);
+    }
+    return sum;
+}
+
+const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes{
+    {1, 1}, {1, 7}, {7, 1}, {2, 3}, {3, 2}, {5, 5}, {37, 53}, {53, 37}, {64, 64}, {17, 130}, {130, 17}};
+
+/// Whether f stays above 0 on a fine grid of (0, 1.001]; f maps a singular value.
+bool stays_positive(const std::function<double(double)>& f) {
+    for (int i = 1; i <= 20000; ++i) {
+        if (!(f(1.001 * i / 20000.0) > 0.0)) return false;
+    }
+    for (double x = 1e-12; x < 1e-3; x *= 1.05) {
+        if (!(f(x) > 0.0)) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("Newton-Schulz sends the singular values 0.6, 0.8 and 1 where the table says", "[optim]") {
+    struct Case {
+        CoefficientType type;
+        std::int64_t steps;
+        double at_06, at_08, at_1;
+    };
+    const std::vector<Case> cases{{CoefficientType::simple, 5, 0.722876, 1.119204, 0.696436},
+                                  {CoefficientType::quintic, 5, 1.018629, 1.005632, 0.978346},
+                                  {CoefficientType::polar_express, 5, 1.105790, 1.123382, 1.019028},
+                                  {CoefficientType::dsv4, 10, 1.000109, 1.000456, 1.000014}};
+    Bench bench;
+    for (const Case& expected : cases) {
+        Matrix two(2, 3);  // Frobenius norm 1: the singular values are used as they are
+        two.at(0, 1) = 0.6F;
+        two.at(1, 0) = -0.8F;
+        const Matrix got = orthogonalise(bench, two, expected.type, expected.steps);
+        CHECK(got.at(0, 1) == Approx(expected.at_06).epsilon(2e-5));
+        CHECK(got.at(1, 0) == Approx(-expected.at_08).epsilon(2e-5));
+        CHECK(got.at(0, 0) == 0.0F);
+        CHECK(got.at(1, 2) == 0.0F);
+        Matrix one(1, 1);
+        one.at(0, 0) = 3.0F;
+        CHECK(orthogonalise(bench, one, expected.type, expected.steps).at(0, 0) == Approx(expected.at_1).epsilon(2e-5));
+    }
+}
+
+TEST_CASE("Newton-Schulz coefficients are the published rows and the last one repeats", "[optim]") {
+    for (const CoefficientType type : kTables) {
+        for (std::int64_t k = 0; k < 25; ++k) {
+            const auto got = newton_schulz_coefficients(type, k);
+            const auto want = reference_row(type, k);
+            for (std::size_t i = 0; i < 3; ++i) CHECK(got[i] == Approx(want[i]).epsilon(1e-14));
+        }
+    }
+    CHECK_THROWS_AS(newton_schulz_coefficients(CoefficientType::simple, -1), InternalError);
+}
+
+TEST_CASE("Every coefficient table keeps singular values in (0, 1.001] positive after any number of steps", "[optim]") {
+    for (const CoefficientType type : kTables) {
+        for (std::int64_t steps = 1; steps <= 20; ++steps) {
+            const auto f = [&](double x) {
+                for (std::int64_t k = 0; k < steps; ++k) {
+                    const auto [a, b, c] = newton_schulz_coefficients(type, k);
+                    x = a * x + b * x * x * x + c * x * x * x * x * x;
+                }
+                return x;
+            };
+            INFO("table " << static_cast<int>(type) << ", " << steps << " steps");
+            CHECK(stays_positive(f));
+            CHECK(f(1.001) < 2.0);  // polar_express without its safety gives 5.5e20 after five steps
+        }
+    }
+}
+
+TEST_CASE("The test of coefficient tables catches a table that turns singular values round", "[optim]") {
+    CHECK_FALSE(stays_positive([](double x) { return 3.4445 * x - 4.7750 * x * x * x + 1.3 * std::pow(x, 5); }));
+    CHECK_FALSE(stays_positive([](double x) { return x < 1.0005 ? x : -1e-9; }));
+}
+
+TEST_CASE("Newton-Schulz equals a plain double loop for every table and shape", "[optim]") {
+    Bench bench;
+    for (const auto& [rows, columns] : kShapes) {
+        const Exact in = gaussian(rows, columns, 100 + static_cast<std::uint64_t>(rows * 1000 + columns));
+        for (const CoefficientType type : kTables) {
+            for (const std::int64_t steps : {1, 5, 10}) {
+                INFO(rows << " x " << columns << ", table " << static_cast<int>(type) << ", " << steps << " steps");
+                const Matrix got = orthogonalise(bench, convert<float>(in), type, steps);
+                CHECK(error_of(got, newton_schulz_loop(in, type, steps)) < 2e-4);
+            }
+        }
+    }
+}
+
+TEST_CASE("Newton-Schulz maps the singular values of any spectrum and keeps the singular vectors", "[optim]") {
+    Bench bench;
+    const std::int64_t rows = 48, columns = 80, rank = 48;
+    const Exact left = orthonormal(rows, rank, 1), right = orthonormal(columns, rank, 2);
+    const std::vector<std::pair<std::string, std::function<double(double)>>> spectra{
+        {"flat", [](double) { return 1.0; }},
+        {"power law", [](double i) { return 1.0 / (1.0 + i); }},
+        {"1 to 1e-6", [](double i) { return std::pow(10.0, -6.0 * i / 47.0); }},
+        {"half zeros", [](double i) { return i < 24.0 ? 1.0 : 0.0; }},
+        {"one dominant", [](double i) { return i == 0.0 ? 1.0 : 1e-3; }},
+        {"rank one", [](double i) { return i == 0.0 ? 1.0 : 0.0; }}};
+    for (const auto& [label, sigma] : spectra) {
+        std::vector<double> values, mapped;
+        double squares = 0.0;
+        for (std::int64_t i = 0; i < rank; ++i) {
+            values.push_back(sigma(static_cast<double>(i)));
+            squares += values.back() * values.back();
+        }
+        const Matrix in = convert<float>(compose(left, values, right));
+        for (const CoefficientType type : kTables) {
+            const std::int64_t steps = type == CoefficientType::dsv4 ? 10 : 5;
+            mapped.clear();
+            for (const double value : values) mapped.push_back(composite(type, steps, value / std::sqrt(squares)));
+            // Rounding of the input, 6e-8 of the norm, meets the slope of the composite at 0: about 500 for the tables
+            // of five steps, 8e4 for dsv4.
+            const double tolerance = type == CoefficientType::dsv4 ? 0.2 : 2e-3;
+            INFO(label << ", table " << static_cast<int>(type));
+            CHECK(error_of(orthogonalise(bench, in, type, steps), compose(left, mapped, right)) < tolerance);
+        }
+    }
+}
+
+TEST_CASE("The direction points along the gradient for every table and number of steps", "[optim]") {
+    Bench bench;
+    const Exact left = orthonormal(12, 12, 3), right = orthonormal(20, 12, 4);
+    std::vector<Matrix> inputs{convert<float>(gaussian(12, 20, 5))};
+    std::vector<double> rank_one(12, 0.0), dominant(12, 1e-3);
+    rank_one[0] = 1.0;
+    dominant[0] = 1.0;
+    inputs.push_back(convert<float>(compose(left, rank_one, right)));
+    inputs.push_back(convert<float>(compose(left, dominant, right)));
+    inputs.push_back(transposed(inputs[1]));
+    Matrix single(6, 9);
+    single.at(4, 2) = -7.0F;
+    inputs.push_back(single);
+    for (const Matrix& in : inputs) {
+        for (const CoefficientType type : kTables) {
+            for (std::int64_t steps = 1; steps <= 20; ++steps) {
+                INFO("table " << static_cast<int>(type) << ", " << steps << " steps");
+                CHECK(inner(orthogonalise(bench, in, type, steps), in) > 0.0);
+            }
+        }
+    }
+}
+
+TEST_CASE("A matrix times any factor from 1e-30 to 1e30 has the same direction", "[optim]") {
+    Bench bench;
+    const Exact in = gaussian(9, 14, 6);
+    for (const CoefficientType type : kTables) {
+        const std::int64_t steps = type == CoefficientType::dsv4 ? 10 : 5;
+        const Matrix plain = orthogonalise(bench, convert<float>(in), type, steps);
+        for (const double factor : {1e-30, 3e-20, 1e-7, 0.7, 5e8, 1e20, 1e30}) {
+            const Matrix got = orthogonalise(bench, convert<float>(scaled(in, factor)), type, steps);
+            INFO("factor " << factor << ", table " << static_cast<int>(type));
+            CHECK(error_of(got, convert<double>(plain)) < 1e-5);
+        }
+        for (const int exponent : {-100, -40, -1, 1, 60, 100}) {
+            const float factor = std::ldexp(1.0F, exponent);
+            CHECK(same_bits(orthogonalise(bench, scaled(convert<float>(in), factor), type, steps), plain));
+        }
+    }
+}
+
+TEST_CASE("The direction of the transpose is the transpose, of the negative the negative, bit for bit", "[optim]") {
+    Bench bench;
+    for (const auto& [rows, columns] : kShapes) {
+        const Matrix in = convert<float>(gaussian(rows, columns, 7 + static_cast<std::uint64_t>(rows)));
+        for (const CoefficientType type : kTables) {
+            INFO(rows << " x " << columns << ", table " << static_cast<int>(type));
+            const Matrix out = orthogonalise(bench, in, type, 5);
+            CHECK(same_bits(orthogonalise(bench, scaled(in, -1.0F), type, 5), scaled(out, -1.0F)));
+            if (rows == columns) continue;
+            CHECK(same_bits(orthogonalise(bench, transposed(in), type, 5), transposed(out)));
+        }
+    }
+}
+
+TEST_CASE("A matrix of one row or column is divided by its norm and scaled", "[optim]") {
+    Bench bench;
+    Matrix row(1, 2);
+    row.at(0, 0) = 3.0F;
+    row.at(0, 1) = -4.0F;
+    for (const bool tall : {false, true}) {
+        const Matrix got = orthogonalise(bench, tall ? transposed(row) : row, CoefficientType::quintic, 5);
+        CHECK(got.values[0] == Approx(0.6 * 0.978346).epsilon(2e-5));
+        CHECK(got.values[1] == Approx(-0.8 * 0.978346).epsilon(2e-5));
+    }
+}
+
+TEST_CASE("A zero matrix has the zero direction", "[optim]") {
+    Bench bench;
+    for (const auto& [rows, columns] : kShapes) {
+        for (const CoefficientType type : kTables) {
+            const Matrix got = orthogonalise(bench, Matrix(rows, columns), type, 5);
+            CHECK(!got.values.empty());
+            CHECK(std::all_of(got.values.begin(), got.values.end(), [](float value) { return value == 0.0F; }));
+        }
+    }
+}
+
+TEST_CASE("Strided and aliased tensors give the bits of dense ones, and the input stays what it was", "[optim]") {
+    Bench bench;
+    for (const auto& [rows, columns] : kShapes) {
+        const Matrix in = convert<float>(gaussian(rows, columns, 8));
+        const Matrix plain = orthogonalise(bench, in, CoefficientType::polar_express, 5);
+        const device::Tensor source = bench.upload(in, columns + 5);
+        const device::Tensor out = bench.make(rows, columns, columns + 3);
+        newton_schulz(bench.stream(), bench.workspace(), out, source, CoefficientType::polar_express, 5);
+        INFO(rows << " x " << columns);
+        CHECK(same_bits(bench.download(out), plain));
+        CHECK(same_bits(bench.download(source), in));
+        newton_schulz(bench.stream(), bench.workspace(), source, source, CoefficientType::polar_express, 5);
+        CHECK(same_bits(bench.download(source), plain));
+    }
+}
+
+TEST_CASE("Newton-Schulz has the same bits for every number of threads, on asynchronous streams and guarded",
+          "[optim]") {
+    const Matrix in = convert<float>(gaussian(150, 77, 9));
+    Bench plain;
+    const Matrix want = orthogonalise(plain, in, CoefficientType::quintic, 5);
+    for (const device::CpuDeviceOptions& options : device_variants()) {
+        Bench bench(options);
+        INFO(options.threads << " threads, asynchronous " << options.asynchronous_streams << ", guarded "
+                             << options.guard_addresses);
+        CHECK(same_bits(orthogonalise(bench, in, CoefficientType::quintic, 5), want));
+    }
+}
+
+TEST_CASE("Newton-Schulz takes exactly its stated workspace, the same on the counting device", "[optim]") {
+    const std::int64_t rows = 40, columns = 24;
+    const std::int64_t want =
+        device::align_up(8) + 2 * device::align_up(24 * 40 * 4) + 2 * device::align_up(24 * 24 * 4);
+    Bench bench({}, want);  // a pool with a byte less could not serve
+    (void)orthogonalise(bench, convert<float>(gaussian(rows, columns, 10)), CoefficientType::quintic, 5);
+    CHECK(bench.workspace().high_water() == want);
+    CHECK(bench.workspace().in_use() == 0);
+
+    const auto counting = device::make_counting_device({});
+    const auto stream = counting->make_stream();
+    device::MemoryLedger ledger;
+    device::BufferPool pool(*counting, ledger, device::MemoryCategory::workspace, -1);
+    const device::Buffer matrix(*counting, ledger, device::MemoryCategory::state, rows * columns * 4);
+    const device::Tensor tensor = matrix.view(device::DType::float32, {rows, columns});
+    newton_schulz(*stream, pool, tensor, tensor, CoefficientType::quintic, 5);
+    CHECK(pool.high_water() == want);
+}
+
+TEST_CASE("Newton-Schulz refuses no steps and a result of another shape", "[optim]") {
+    Bench bench;
+    const device::Tensor in = bench.zeros(3, 4), out = bench.zeros(4, 3), same = bench.zeros(3, 4);
+    const auto call = [&](const device::Tensor& target, std::int64_t steps) {
+        newton_schulz(bench.stream(), bench.workspace(), target, in, CoefficientType::simple, steps);
+    };
+    CHECK_THROWS_AS(call(out, 5), InternalError);
+    CHECK_THROWS_AS(call(same, 0), InternalError);
+    CHECK_NOTHROW(call(same, 1));
+}
