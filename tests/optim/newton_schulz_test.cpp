@@ -205,6 +205,22 @@ TEST_CASE("The direction of the transpose is the transpose, of the negative the 
     }
 }
 
+TEST_CASE("A matrix and its transpose are divided by one norm even where the order of additions decides it",
+          "[optim]") {
+    // Squares of the first row add up to (1 + 2^-24)^2, whose root lies between two floats. The squares of the second,
+    // 2^-54 each, tip it up if they are added among themselves, and are lost if added to the 1 one by one.
+    Matrix in(2, 1024);
+    in.at(0, 0) = 1.0F;
+    in.at(0, 1) = in.at(0, 2) = 0x1p-12F;
+    in.at(0, 3) = 0x1p-24F;
+    for (std::int64_t c = 0; c < in.columns; ++c) in.at(1, c) = 0x1p-27F;
+    Bench bench;
+    for (const std::int64_t steps : {1, 2, 5}) {
+        const Matrix wide = orthogonalise(bench, in, CoefficientType::quintic, steps);
+        CHECK(same_bits(orthogonalise(bench, transposed(in), CoefficientType::quintic, steps), transposed(wide)));
+    }
+}
+
 TEST_CASE("A matrix of one row or column is divided by its norm and scaled", "[optim]") {
     Bench bench;
     Matrix row(1, 2);
