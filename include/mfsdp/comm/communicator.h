@@ -45,6 +45,9 @@ class Communicator {
     [[nodiscard]] virtual Request post_receive(const Message& message) = 0;
     /// True once; the handle is dead afterwards. CommunicationError if the transfer failed.
     [[nodiscard]] virtual bool test(Request request) = 0;
+    /// Gives up a posted message whose memory is about to go; the handle is dead. Only for the way down after a
+    /// failure: the peer's side never ends, so the communicator is dead too.
+    virtual void cancel(Request request) noexcept = 0;
 
     /// all[r * mine.size() ...] = what rank r gave. Same size on all ranks. Blocks; CommunicationError after the
     /// timeout without an answer from all.
@@ -52,8 +55,9 @@ class Communicator {
     /// Longest wait of all_gather; 0: for ever.
     virtual void set_timeout_seconds(double seconds) = 0;
 
-    /// Ends the whole job with `exit_code`, from any thread, without the other ranks' consent.
-    [[noreturn]] virtual void abort(int exit_code) noexcept = 0;
+    /// Ends the whole job with `exit_code`, from any thread, without the other ranks' consent. Where the ranks are
+    /// threads (ThreadCluster) it throws instead.
+    [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
 /// One rank, no transport: a program started without mpirun.
@@ -66,16 +70,17 @@ class Communicator {
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator();
 
 /// N ranks as threads of one process, for tests. `ranks[r]` is rank r's communicator; a send ends only with its
-/// receive (rendezvous). abort() makes every rank's calls throw CommunicationError instead of ending the process;
-/// being [[noreturn]], it then parks or throws as documented in the source.
+/// receive (rendezvous). abort() makes every rank's pending and later calls throw CommunicationError instead of ending
+/// the process, and throws CommunicationError itself.
 class ThreadCluster {
   public:
     explicit ThreadCluster(int ranks);
     ~ThreadCluster();
     [[nodiscard]] Communicator& rank(int rank);
     [[nodiscard]] int size() const;
-    /// Runs body(communicator) on one thread per rank and joins; rethrows the first failure (lowest rank). A rank that
-    /// throws fails the others' pending and later calls, so that nothing hangs.
+    /// Runs body(communicator) on one thread per rank and joins. A rank that throws fails the others' pending and
+    /// later calls, so that nothing hangs; run() then rethrows what the lowest rank threw of its own accord, not what
+    /// the others threw because of it. After a failure the cluster is dead.
     void run(const std::function<void(Communicator&)>& body);
 
   private:

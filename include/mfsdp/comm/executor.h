@@ -23,7 +23,7 @@ struct TransferBuffers {
 struct TransferTotals {
     std::array<std::int64_t, kLanes> bytes_sent{};
     std::array<std::int64_t, kLanes> bytes_received{};
-    std::array<std::int64_t, kLanes> transfers{};
+    std::array<std::int64_t, kLanes> transfers{};  ///< schedules that ran to their end
 };
 
 /// Runs transfer schedules. Schedules of one lane run one after the other in the order of their start, which is the
@@ -43,7 +43,7 @@ class Executor {
     virtual void reset_totals() = 0;
 };
 
-/// One rank: copies and adds only, as device operations on one stream per lane.
+/// One rank: copies and adds only, as device operations on one stream per lane; what it has issued counts as moved.
 [[nodiscard]] std::unique_ptr<Executor> make_self_executor(device::Device& device);
 
 struct ProgressExecutorOptions {
@@ -51,7 +51,8 @@ struct ProgressExecutorOptions {
 };
 
 /// For communicators whose transport reads host memory (threads, MPI): one progress thread for both lanes, which also
-/// performs copies and adds. Sleeps when idle; yields while waiting, since ranks may outnumber cores.
+/// performs copies and adds. Sleeps when idle; yields while waiting, since ranks may outnumber cores. Destroying it
+/// abandons what has not ended.
 [[nodiscard]] std::unique_ptr<Executor> make_progress_executor(Communicator& communicator, device::Device& device,
                                                                const ProgressExecutorOptions& options);
 

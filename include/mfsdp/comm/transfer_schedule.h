@@ -38,7 +38,8 @@ struct Round {
     std::vector<TransferOperation> operations;
 };
 
-/// A sequence of rounds. Channels of a schedule are independent of each other.
+/// A sequence of rounds. Channels of a schedule are independent of each other; all messages to one peer stand in one
+/// channel, and so do all from one peer, since messages of a pair match in the order of posting.
 struct Channel {
     std::vector<Round> rounds;
 };
@@ -76,8 +77,8 @@ enum class Combine : std::uint8_t { copy, sum };
 
 /// redistribute(from, to, copy | sum): what must be where afterwards, without saying how.
 ///
-/// copy  every element of `to` is filled from the one rank that holds it in `from` (a rank that holds it itself copies
-///       locally; elements that need no copy at all are left out of `to` by whoever makes the movement)
+/// copy  every element of `to` is filled from a rank that holds it in `from`: the lowest (a rank that holds it itself
+///       copies locally; elements that need no copy at all are left out of `to` by whoever makes the movement)
 /// sum   ranks 0 .. contributors-1 hold a leaf in `from`; every element of `to` becomes leaf_0 + leaf_1 + ... in this
 ///       order of additions in float32, on top of its present value if `accumulate`, else from nothing: the first leaf
 ///       is copied, not added to 0

@@ -1,0 +1,133 @@
+#include "movement_data.h"
+
+#include "movement_cases.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace mfsdp::test {
+
+namespace {
+
+constexpr float kMark = -12345.0F;
+
+std::uint64_t mix(std::uint64_t x) {  // SplitMix64, Vigna 2015
+    x += 0x9e3779b97f4a7c15U;
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+    return x ^ (x >> 31U);
+}
+
+void store(std::byte* base, device::DType dtype, std::int64_t index, float value) {
+    if (dtype == device::DType::bfloat16) {
+        const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16U);
+        std::memcpy(base + 2 * index, &upper, 2);
+    } else {
+        std::memcpy(base + 4 * index, &value, 4);
+    }
+}
+
+std::uint32_t bits_at(const std::byte* base, device::DType dtype, std::int64_t index) {
+    std::uint32_t bits = 0;
+    if (dtype == device::DType::bfloat16) {
+        std::uint16_t upper = 0;
+        std::memcpy(&upper, base + 2 * index, 2);
+        bits = std::uint32_t{upper} << 16U;
+    } else {
+        std::memcpy(&bits, base + 4 * index, 4);
+    }
+    return bits;
+}
+
+}  // namespace
+
+float value_of(int contributor, std::int64_t group_element) {
+    const std::uint64_t h =
+        mix(mix(static_cast<std::uint64_t>(group_element)) + static_cast<std::uint64_t>(contributor + 7));
+    const float mantissa = 1.0F + static_cast<float>(h % 128) / 128.0F;
+    const int exponent = static_cast<int>((h >> 16U) % 30) - 15;
+    return std::ldexp((h >> 40U) % 2 == 0 ? mantissa : -mantissa, exponent);
+}
+
+float expected_value(const comm::Movement& movement, std::int64_t group_element) {
+    if (movement.combine == comm::Combine::copy) return value_of(-1, group_element);
+    float sum = movement.accumulate ? value_of(-2, group_element) : value_of(0, group_element);
+    for (int c = movement.accumulate ? 0 : 1; c < movement.contributors; ++c) sum += value_of(c, group_element);
+    return sum;
+}
+
+MovementData::MovementData(device::Device& device, const comm::Movement& movement, int rank, std::int64_t scratch_bytes)
+    : device_(device), movement_(movement), rank_(rank), bytes_(comm::kBufferRoles, 0) {
+    const auto index = static_cast<std::size_t>(rank);
+    // A little more than needed, to see writes past the end.
+    constexpr std::int64_t kSlack = 64;
+    allocate(movement.from.buffer, kSlack + extent(movement.from.pieces[index]) * device::size_of(movement.dtype));
+    allocate(movement.to.buffer, kSlack + extent(movement.to.pieces[index]) * 4);
+    allocate(comm::BufferRole::scratch, kSlack + scratch_bytes);
+    fill();
+}
+
+MovementData::~MovementData() {
+    for (std::size_t role = 0; role < bytes_.size(); ++role) {
+        if (bytes_[role] > 0) device_.deallocate(buffers_.base[role], bytes_[role]);
+    }
+}
+
+void MovementData::allocate(comm::BufferRole role, std::int64_t bytes) {
+    buffers_[role] = device_.allocate(bytes);
+    bytes_[static_cast<std::size_t>(role)] = bytes;
+}
+
+std::byte* MovementData::host(comm::BufferRole role) const { return device_.host_address(buffers_[role]); }
+
+void MovementData::fill() {
+    const auto index = static_cast<std::size_t>(rank_);
+    for (std::size_t role = 0; role < bytes_.size(); ++role) {
+        for (std::int64_t i = 0; i < bytes_[role] / 4; ++i) {
+            store(host(static_cast<comm::BufferRole>(role)), device::DType::float32, i, kMark);
+        }
+    }
+    const bool sums = movement_.combine == comm::Combine::sum;
+    for (const comm::Piece& piece : movement_.from.pieces[index]) {
+        for (std::int64_t i = 0; i < piece.count; ++i) {
+            store(host(movement_.from.buffer), movement_.dtype, piece.local_offset + i,
+                  value_of(sums ? rank_ : -1, piece.group_offset + i));
+        }
+    }
+    if (!sums || !movement_.accumulate) return;
+    for (const comm::Piece& piece : movement_.to.pieces[index]) {
+        for (std::int64_t i = 0; i < piece.count; ++i) {
+            store(host(movement_.to.buffer), device::DType::float32, piece.local_offset + i,
+                  value_of(-2, piece.group_offset + i));
+        }
+    }
+}
+
+std::int64_t MovementData::wrong_elements() const {
+    const device::DType dtype = movement_.combine == comm::Combine::sum ? device::DType::float32 : movement_.dtype;
+    const std::int64_t elements = bytes_[static_cast<std::size_t>(movement_.to.buffer)] / device::size_of(dtype);
+    std::vector<std::byte> expected(static_cast<std::size_t>(elements * device::size_of(dtype)));
+    for (std::size_t i = 0; i < expected.size() / 4; ++i) {
+        store(expected.data(), device::DType::float32, static_cast<std::int64_t>(i), kMark);
+    }
+    for (const comm::Piece& piece : movement_.to.pieces[static_cast<std::size_t>(rank_)]) {
+        for (std::int64_t i = 0; i < piece.count; ++i) {
+            store(expected.data(), dtype, piece.local_offset + i, expected_value(movement_, piece.group_offset + i));
+        }
+    }
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < elements / 2 * 2; ++i) {
+        wrong += bits_at(host(movement_.to.buffer), dtype, i) == bits_at(expected.data(), dtype, i) ? 0 : 1;
+    }
+    return wrong;
+}
+
+std::int64_t MovementData::compared_elements() const {
+    std::int64_t count = 0;
+    for (const comm::Piece& piece : movement_.to.pieces[static_cast<std::size_t>(rank_)]) count += piece.count;
+    return count;
+}
+
+}  // namespace mfsdp::test

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "mfsdp/comm/executor.h"
+#include "mfsdp/comm/transfer_schedule.h"
+#include "mfsdp/device/device.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace mfsdp::test {
+
+/// Value of group element g in contributor c's leaf, or (c = -1) in a shard, or (c = -2) in an accumulator before the
+/// sum. Signs and exponents vary widely, so that another order of additions gives other bits; exact in bfloat16.
+[[nodiscard]] float value_of(int contributor, std::int64_t group_element);
+
+/// What group element g must be after the movement: a copy, or the leaves added one by one in order, in float32.
+[[nodiscard]] float expected_value(const comm::Movement& movement, std::int64_t group_element);
+
+/// One rank's real buffers for a movement of float32 or bfloat16, filled, on a device that the host can reach.
+class MovementData {
+  public:
+    MovementData(device::Device& device, const comm::Movement& movement, int rank, std::int64_t scratch_bytes);
+    MovementData(const MovementData&) = delete;
+    MovementData& operator=(const MovementData&) = delete;
+    ~MovementData();
+
+    /// Fills the buffers as before the movement; what the movement must not touch holds a mark.
+    void fill();
+    [[nodiscard]] comm::TransferBuffers buffers() const { return buffers_; }
+    /// Number of elements that are not, bit for bit, what they must be: wanted ones, and marks in between.
+    [[nodiscard]] std::int64_t wrong_elements() const;
+    [[nodiscard]] std::int64_t compared_elements() const;
+
+  private:
+    void allocate(comm::BufferRole role, std::int64_t bytes);
+    [[nodiscard]] std::byte* host(comm::BufferRole role) const;
+
+    device::Device& device_;
+    const comm::Movement& movement_;
+    int rank_;
+    std::vector<std::int64_t> bytes_;
+    comm::TransferBuffers buffers_;
+};
+
+}  // namespace mfsdp::test
