@@ -1,0 +1,90 @@
+#include "mfsdp/device/ops/matmul.h"
+
+#include "device/conformance.h"
+
+namespace mfsdp::device::conformance {
+
+namespace {
+
+using Size = std::size_t;
+
+/// One product; batch = 0 is the two-dimensional form.
+struct Product {
+    std::int64_t batch, m, n, k;
+    bool transpose_a = false, transpose_b = false;
+    float alpha = 1.0F, beta = 0.0F;
+    bool bias = false;
+
+    [[nodiscard]] std::string text() const {
+        return sizes({{"batch", batch}, {"m", m}, {"n", n}, {"k", k}}) + (transpose_a ? " At" : "") +
+               (transpose_b ? " Bt" : "") + " alpha=" + std::to_string(alpha) + " beta=" + std::to_string(beta) +
+               (bias ? " bias" : "");
+    }
+    [[nodiscard]] Shape shape(std::int64_t rows, std::int64_t columns) const {
+        return batch == 0 ? Shape{rows, columns} : Shape{batch, rows, columns};
+    }
+};
+
+void multiply(const Product& product, Values& v) {
+    const auto m = static_cast<Size>(product.m), n = static_cast<Size>(product.n), k = static_cast<Size>(product.k);
+    for (Size i = 0; i < v[3].size(); ++i) {
+        const Size batch = i / (m * n), row = i / n % m, column = i % n;
+        double sum = 0.0;
+        for (Size t = 0; t < k; ++t) {
+            const double a = v[0][batch * m * k + (product.transpose_a ? t * m + row : row * k + t)];
+            const double b = v[1][batch * k * n + (product.transpose_b ? column * k + t : t * n + column)];
+            sum += a * b;
+        }
+        const double before = product.beta == 0.0F ? 0.0 : static_cast<double>(product.beta) * v[3][i];
+        v[3][i] = before + static_cast<double>(product.alpha) * sum + (product.bias ? v[2][column] : 0.0);
+    }
+}
+
+Row product_row(const Product& product) {
+    const Shape a = product.transpose_a ? product.shape(product.k, product.m) : product.shape(product.m, product.k);
+    const Shape b = product.transpose_b ? product.shape(product.n, product.k) : product.shape(product.k, product.n);
+    const Shape out = product.shape(product.m, product.n);
+    return row<Matmul>(
+        product.text(),
+        {input("a", a, normal(), Gaps::allowed), input("b", b, normal(), Gaps::allowed),
+         input("bias", {product.bias ? product.n : 0}),
+         product.beta == 0.0F ? output("out", out, Gaps::allowed) : in_out("out", out, normal(), Gaps::allowed)},
+        [product](Tensors t) {
+            return Matmul{t[3],
+                          t[0],
+                          t[1],
+                          product.transpose_a,
+                          product.transpose_b,
+                          product.alpha,
+                          product.beta,
+                          product.bias ? t[2] : Tensor{}};
+        },
+        [product](Values& v) { multiply(product, v); }, Tolerance{.of_largest = 2e-6});
+}
+
+}  // namespace
+
+std::vector<Row> matmul_rows() {
+    std::vector<Row> rows;
+    for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+            for (const Product& size : {Product{0, 1, 1, 1}, Product{0, 3, 5, 7}, Product{0, 17, 33, 65},
+                                        Product{0, 64, 48, 300}, Product{3, 9, 10, 11}}) {
+                Product product = size;
+                product.transpose_a = transpose_a;
+                product.transpose_b = transpose_b;
+                rows.push_back(product_row(product));
+            }
+        }
+    }
+    rows.push_back(product_row({0, 19, 23, 29, false, true, 0.5F, 1.0F, true}));
+    rows.push_back(product_row({0, 19, 23, 29, true, false, -2.0F, 0.25F, false}));
+    rows.push_back(product_row({2, 5, 6, 7, false, false, 1.0F, 1.0F, false}));
+    rows.push_back(product_row({0, 40, 8, 5, false, true, 1.0F, 0.0F, true}));
+    rows.push_back(product_row({0, 16, 16, 4096, true, false}));  // a weight gradient: small sides, a long sum
+    rows.push_back(product_row({0, 4, 3, 0, false, false, 1.0F, 0.5F, true}));  // no terms: beta out + bias
+    rows.push_back(allow_empty(product_row({0, 0, 3, 4})));
+    return rows;
+}
+
+}  // namespace mfsdp::device::conformance

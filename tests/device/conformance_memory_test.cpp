@@ -1,0 +1,189 @@
+#include "device/conformance_memory.h"
+
+#include "mfsdp/base/error.h"
+
+#include "support/catch.h"
+
+#include <cstring>
+
+namespace mfsdp::device::conformance {
+
+namespace {
+
+constexpr std::byte kGuard{0xA5};
+constexpr std::byte kPoison{0xFF};  // NaN as float32 and float64
+constexpr std::int64_t kGuardElements = 64;
+
+template <class T>
+void write_as(std::byte* target, double value) {
+    const T element = static_cast<T>(value);
+    std::memcpy(target, &element, sizeof element);
+}
+
+template <class T>
+double read_as(const std::byte* source) {
+    T element;
+    std::memcpy(&element, source, sizeof element);
+    return static_cast<double>(element);
+}
+
+void write_element(std::byte* target, DType dtype, double value) {
+    switch (dtype) {
+        case DType::float32:
+            return write_as<float>(target, value);
+        case DType::float64:
+            return write_as<double>(target, value);
+        case DType::int32:
+            return write_as<std::int32_t>(target, value);
+        case DType::int64:
+            return write_as<std::int64_t>(target, value);
+        default:
+            throw InternalError("conformance: no row uses elements of type " + std::string(name(dtype)));
+    }
+}
+
+double read_element(const std::byte* source, DType dtype) {
+    switch (dtype) {
+        case DType::float32:
+            return read_as<float>(source);
+        case DType::float64:
+            return read_as<double>(source);
+        case DType::int32:
+            return read_as<std::int32_t>(source);
+        case DType::int64:
+            return read_as<std::int64_t>(source);
+        default:
+            throw InternalError("conformance: no row uses elements of type " + std::string(name(dtype)));
+    }
+}
+
+/// A view of `shape` at `address`; with gaps, each dimension but the last is followed by some unused elements.
+Tensor view(std::byte* address, DType dtype, const Shape& shape, bool gaps) {
+    Tensor result;
+    result.data = address;
+    result.dtype = dtype;
+    std::int64_t stride = 1;
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+        result.shape[axis] = shape[axis];
+        result.strides[axis] = stride;
+        stride *= shape[axis];
+        if (gaps) stride += 3 + 2 * static_cast<std::int64_t>(axis);
+    }
+    result.rank = static_cast<int>(shape.size());
+    return result;
+}
+
+/// Elements from the first to the last of a view.
+std::int64_t extent(const Tensor& tensor) {
+    if (tensor.count() == 0) return 0;
+    std::int64_t last = 0;
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(tensor.rank); ++axis) {
+        last += (tensor.shape[axis] - 1) * tensor.strides[axis];
+    }
+    return last + 1;
+}
+
+}  // namespace
+
+PlacedArgument::PlacedArgument(Device& device, MemoryLedger& ledger, const ArgumentOfRow& argument, Placing placing,
+                               const std::vector<double>& values)
+    : written_(argument.access != Access::read) {
+    const bool gaps = placing.gaps && argument.gaps == Gaps::allowed;
+    const std::int64_t size = size_of(argument.dtype);
+    tensor_ = view(nullptr, argument.dtype, argument.shape, gaps);
+    const std::int64_t guard = align_up(kGuardElements * size);
+    first_ = static_cast<std::size_t>(guard + (placing.off_by_one ? size : 0));
+    const std::int64_t bytes = align_up(static_cast<std::int64_t>(first_) + extent(tensor_) * size) + guard;
+    buffer_ = Buffer(device, ledger, MemoryCategory::workspace, bytes);
+    tensor_.data = buffer_.data() + first_;
+    sent_.assign(static_cast<std::size_t>(bytes), kGuard);
+    for (std::int64_t i = 0; i < tensor_.count(); ++i) {
+        std::byte* const element = sent_.data() + position(i);
+        if (argument.access == Access::write) {
+            std::fill_n(element, size, kPoison);
+        } else {
+            write_element(element, argument.dtype, values[static_cast<std::size_t>(i)]);
+        }
+    }
+}
+
+Tensor PlacedArgument::image_tensor() const {
+    return Tensor::dense(buffer_.data(), DType::int32, {static_cast<std::int64_t>(sent_.size()) / 4});
+}
+
+std::size_t PlacedArgument::position(std::int64_t index) const {
+    std::int64_t offset = 0;
+    for (std::size_t axis = static_cast<std::size_t>(tensor_.rank); axis-- > 0;) {
+        offset += index % tensor_.shape[axis] * tensor_.strides[axis];
+        index /= tensor_.shape[axis];
+    }
+    return first_ + static_cast<std::size_t>(offset * size_of(tensor_.dtype));
+}
+
+void PlacedArgument::send(Stream& stream) const { launch(stream, CopyFromHost{image_tensor(), sent_.data()}); }
+
+void PlacedArgument::fetch(Stream& stream) {
+    fetched_.resize(sent_.size());
+    launch(stream, CopyToHost{fetched_.data(), image_tensor()});
+    stream.synchronize();
+}
+
+std::vector<double> PlacedArgument::values() const {
+    std::vector<double> result;
+    for (std::int64_t i = 0; i < tensor_.count(); ++i) {
+        result.push_back(read_element(fetched_.data() + position(i), tensor_.dtype));
+    }
+    return result;
+}
+
+std::vector<std::byte> PlacedArgument::bits() const {
+    std::vector<std::byte> result;
+    for (std::int64_t i = 0; i < tensor_.count(); ++i) {
+        const std::byte* const element = fetched_.data() + position(i);
+        result.insert(result.end(), element, element + size_of(tensor_.dtype));
+    }
+    return result;
+}
+
+bool PlacedArgument::intact() const {
+    std::vector<std::byte> expected = sent_;
+    for (std::int64_t i = 0; written_ && i < tensor_.count(); ++i) {
+        const std::size_t element = position(i);
+        std::memcpy(expected.data() + element, fetched_.data() + element,
+                    static_cast<std::size_t>(size_of(tensor_.dtype)));
+    }
+    return expected == fetched_;
+}
+
+TEST_CASE("a placed argument notices a write beside its elements and a write to what is only read") {
+    const auto device = backends().front().make(1);
+    const auto stream = device->make_stream();
+    MemoryLedger ledger;
+    const auto access = GENERATE(Access::read, Access::write);
+    PlacedArgument placed(*device, ledger, {"x", {3, 5}, access, normal(), DType::float32, Gaps::allowed},
+                          {.off_by_one = true, .gaps = true}, std::vector<double>(15, 1.0));
+    const Tensor& x = placed.tensor();
+    placed.send(*stream);
+    placed.fetch(*stream);
+    CHECK(placed.intact());
+    REQUIRE(placed.values().size() == 15);
+
+    SECTION("an element") {
+        launch(*stream, Fill{Tensor::dense(x.data, DType::float32, {1}), 2.0});
+        placed.fetch(*stream);
+        CHECK(placed.intact() == (access == Access::write));
+        CHECK(placed.values()[0] == 2.0);
+    }
+    SECTION("the gap after the first row") {
+        launch(*stream, Fill{Tensor::dense(x.data + 5 * 4, DType::float32, {1}), 2.0});
+        placed.fetch(*stream);
+        CHECK_FALSE(placed.intact());
+    }
+    SECTION("the guard before the first element") {
+        launch(*stream, Fill{Tensor::dense(x.data - 4, DType::float32, {1}), 2.0});
+        placed.fetch(*stream);
+        CHECK_FALSE(placed.intact());
+    }
+}
+
+}  // namespace mfsdp::device::conformance

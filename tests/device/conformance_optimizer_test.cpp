@@ -1,0 +1,183 @@
+#include "mfsdp/base/exact_sum.h"
+#include "mfsdp/device/ops/optimizer.h"
+
+#include "device/conformance.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mfsdp::device::conformance {
+
+namespace {
+
+using Size = std::size_t;
+
+constexpr GradientScale kScale{0.125F, 0.7F};
+
+double scaled(double gradient) {
+    return static_cast<double>((static_cast<float>(gradient) * kScale.inverse_targets) * kScale.clip);
+}
+
+std::string text(std::int64_t rows, std::int64_t columns) { return sizes({{"m", rows}, {"n", columns}}); }
+
+Shape matrix(std::int64_t rows, std::int64_t columns) { return {rows, columns}; }
+
+void add_adamw_row(std::vector<Row>& rows, std::int64_t n) {
+    AdamWStep step;
+    step.scale = kScale;
+    step.decay = 0.999F;
+    step.step_size = 0.01F;
+    step.root_correction = 0.3F;
+    rows.push_back(row<AdamWStep>(
+        sizes({{"n", n}}),
+        {in_out("weight", {n}), in_out("exp_avg", {n}), in_out("exp_avg_sq", {n}, uniform(0.0, 1.0)),
+         input("gradient", {n})},
+        [step](Tensors t) {
+            AdamWStep result = step;
+            result.weight = t[0];
+            result.exp_avg = t[1];
+            result.exp_avg_sq = t[2];
+            result.gradient = t[3];
+            return result;
+        },
+        [step](Values& v) {
+            const auto number = [](float value) { return static_cast<double>(value); };
+            for (Size i = 0; i < v[0].size(); ++i) {
+                const double g = scaled(v[3][i]);
+                v[1][i] += number(step.one_minus_beta1) * (g - v[1][i]);
+                v[2][i] = number(step.beta2) * v[2][i] + number(step.one_minus_beta2) * g * g;
+                const double root = std::sqrt(v[2][i]) / number(step.root_correction) + number(step.epsilon);
+                v[0][i] = number(step.decay) * v[0][i] - number(step.step_size) * v[1][i] / root;
+            }
+        },
+        Tolerance{.of_value = 1e-6, .of_largest = 3e-7}));
+}
+
+void add_momentum_row(std::vector<Row>& rows, std::int64_t n, float factor, bool nesterov) {
+    constexpr float kBeta = 0.95F;
+    rows.push_back(row<MomentumUpdate>(
+        sizes({{"n", n}}) + " factor=" + std::to_string(factor) + (nesterov ? " nesterov" : ""),
+        {in_out("momentum", {n}), output("update", {n}), input("gradient", {n})},
+        [=](Tensors t) { return MomentumUpdate{t[0], t[1], t[2], kScale, kBeta, factor, nesterov}; },
+        [=](Values& v) {
+            for (Size i = 0; i < v[0].size(); ++i) {
+                const double part = static_cast<double>(factor) * scaled(v[2][i]);
+                v[0][i] = static_cast<double>(kBeta) * v[0][i] + part;
+                v[1][i] = nesterov ? part + static_cast<double>(kBeta) * v[0][i] : v[0][i];
+            }
+        },
+        Tolerance{.of_value = 1e-6, .of_largest = 2e-7}));
+}
+
+double norm_of(const std::vector<double>& values) {
+    long double squares = 0.0L;
+    for (const double value : values) squares += static_cast<long double>(value) * static_cast<long double>(value);
+    return static_cast<double>(std::sqrt(squares));
+}
+
+void add_norm_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double deviation) {
+    rows.push_back(row<FrobeniusNorm>(
+        text(m, n) + " deviation " + std::to_string(deviation),
+        {input("in", matrix(m, n), normal(deviation), Gaps::allowed),
+         output("norm", {1}, Gaps::forbidden, DType::float64)},
+        [](Tensors t) {
+            return FrobeniusNorm{t[1], t[0]};
+        },
+        [](Values& v) { v[1] = {norm_of(v[0])}; }, Tolerance{.of_value = 1e-14}));
+}
+
+void add_divide_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double norm) {
+    rows.push_back(row<DivideByNorm>(
+        text(m, n) + " norm " + std::to_string(norm),
+        {input("in", matrix(m, n), normal(norm == 0.0 ? 1.0 : norm), Gaps::allowed),
+         input("norm", {1}, list({norm}), Gaps::forbidden, DType::float64), output("out", matrix(m, n), Gaps::allowed)},
+        [](Tensors t) {
+            return DivideByNorm{t[2], t[0], t[1]};
+        },
+        [](Values& v) {
+            for (Size i = 0; i < v[0].size(); ++i) v[2][i] = v[1][0] == 0.0 ? 0.0 : v[0][i] / v[1][0];
+        },
+        Tolerance{.of_value = 2e-7}));
+}
+
+void add_weight_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n) {
+    constexpr float kDecay = 0.998F, kStep = 0.02F;
+    rows.push_back(row<WeightUpdate>(
+        text(m, n),
+        {in_out("weight", matrix(m, n), normal(), Gaps::allowed),
+         input("direction", matrix(m, n), normal(), Gaps::allowed)},
+        [](Tensors t) {
+            return WeightUpdate{t[0], t[1], kDecay, kStep};
+        },
+        [](Values& v) {
+            for (Size i = 0; i < v[0].size(); ++i) {
+                v[0][i] = static_cast<double>(kDecay) * v[0][i] - static_cast<double>(kStep) * v[1][i];
+            }
+        },
+        Tolerance{.of_value = 1e-6, .of_largest = 1e-7}));
+}
+
+/// The values are multiples of 1/16 below 8, so sums of squares are exact in any order and the words are known.
+void add_square_sum_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, bool with_nan) {
+    const Filling sixteenths = [with_nan](std::int64_t index, Random& random) {
+        const auto value = static_cast<double>(random() % 256) / 16.0 - 8.0;
+        return with_nan && index == 1 ? std::nan("") : value;
+    };
+    rows.push_back(row<SquareSum>(
+        text(m, n) + (with_nan ? " with NaN" : ""),
+        {input("in", matrix(m, n), sixteenths, Gaps::allowed),
+         in_out("words", {ExactSum::kWords + 1}, list({0.0}), Gaps::forbidden, DType::int64)},
+        [](Tensors t) {
+            return SquareSum{t[1], t[0]};
+        },
+        [columns = static_cast<Size>(n)](Values& v) {
+            // A sum S < 2^32 with 8 bits after the point is the integer S * 2^298 in words of 32 bits: 2^298 is bit 10
+            // of word 9, so the words 9 and 8 hold S * 2^10 and nothing is below.
+            double whole = 0.0, nonfinite = 0.0;
+            for (Size r = 0; columns > 0 && r < v[0].size() / columns; ++r) {
+                double sum = 0.0;
+                for (Size c = 0; c < columns; ++c) sum += v[0][r * columns + c] * v[0][r * columns + c];
+                (std::isfinite(sum) ? whole : nonfinite) += std::isfinite(sum) ? sum : 1.0;
+            }
+            const double shifted = whole * 1024.0;
+            v[1][9] += std::floor(shifted);
+            v[1][8] += (shifted - std::floor(shifted)) * 0x1p32;
+            v[1][ExactSum::kWords] += nonfinite;
+        },
+        Tolerance{}));
+}
+
+}  // namespace
+
+std::vector<Row> optimizer_rows() {
+    std::vector<Row> rows;
+    for (const std::int64_t n : {1, 9, 1003}) {
+        add_adamw_row(rows, n);
+        for (const bool nesterov : {false, true}) {
+            add_momentum_row(rows, n, 0.05F, nesterov);
+            add_momentum_row(rows, n, 1.0F, nesterov);
+        }
+    }
+    struct Rectangle {
+        std::int64_t rows, columns;
+    };
+    for (const auto& [m, n] : {Rectangle{1, 1}, Rectangle{3, 7}, Rectangle{33, 130}, Rectangle{2, 5003}}) {
+        add_norm_row(rows, m, n, 1.0);
+        add_norm_row(rows, m, n, 1e-25);  // squares below float32
+        add_divide_row(rows, m, n, 3.0);
+        add_divide_row(rows, m, n, 0.0);
+        add_weight_row(rows, m, n);
+        add_square_sum_row(rows, m, n, false);
+    }
+    add_square_sum_row(rows, 4, 6, true);
+    add_norm_row(rows, 0, 5, 1.0);  // the norm of nothing is 0
+    std::vector<Row> none;
+    add_adamw_row(none, 0);
+    add_momentum_row(none, 0, 1.0F, true);
+    add_divide_row(none, 0, 3, 1.0);
+    add_weight_row(none, 0, 3);
+    for (Row& empty : none) rows.push_back(allow_empty(std::move(empty)));
+    return rows;
+}
+
+}  // namespace mfsdp::device::conformance
