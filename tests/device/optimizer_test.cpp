@@ -1,0 +1,188 @@
+#include "mfsdp/device/ops/optimizer.h"
+
+#include "mfsdp/base/error.h"
+#include "mfsdp/base/exact_sum.h"
+#include "mfsdp/device/cpu_device.h"
+
+#include "device/transfers.h"
+#include "support/catch.h"
+
+#include <cmath>
+#include <limits>
+
+namespace mfsdp::device {
+
+namespace {
+
+using test::Bench;
+using test::random_values;
+using test::same_bits;
+
+double wide(float x) { return static_cast<double>(x); }
+
+AdamWStep example_step() {
+    AdamWStep step;
+    step.scale = {1.0F / 37.0F, 0.25F};
+    step.decay = 0.999F;
+    step.step_size = 0.01F;
+    step.root_correction = 0.3F;
+    return step;
+}
+
+}  // namespace
+
+TEST_CASE("three AdamW steps follow the formulas computed in double") {
+    Bench bench(make_cpu_device({}));
+    constexpr std::int64_t kCount = 100;
+    AdamWStep step = example_step();
+    const std::vector<float> start = random_values(kCount, 1);
+    step.weight = bench.send(start);
+    step.exp_avg = bench.send(std::vector<float>(kCount, 0.0F));
+    step.exp_avg_sq = bench.send(std::vector<float>(kCount, 0.0F));
+    std::vector<double> w(start.begin(), start.end()), m(kCount, 0.0), v(kCount, 0.0);
+    for (std::uint64_t t = 1; t <= 3; ++t) {
+        const std::vector<float> gradient = random_values(kCount, 10 + t);
+        step.gradient = bench.send(gradient);
+        step.root_correction = static_cast<float>(std::sqrt(1.0 - std::pow(0.95, static_cast<double>(t))));
+        launch(bench.stream(), step);
+        for (std::size_t i = 0; i < w.size(); ++i) {
+            const double g = wide(gradient[i]) * wide(step.scale.inverse_targets) * wide(step.scale.clip);
+            w[i] *= wide(step.decay);
+            m[i] += wide(step.one_minus_beta1) * (g - m[i]);
+            v[i] = wide(step.beta2) * v[i] + wide(step.one_minus_beta2) * g * g;
+            w[i] -= wide(step.step_size) * m[i] / (std::sqrt(v[i]) / wide(step.root_correction) + wide(step.epsilon));
+        }
+    }
+    const std::vector<float> weight = bench.fetch(step.weight), average = bench.fetch(step.exp_avg);
+    const std::vector<float> squares = bench.fetch(step.exp_avg_sq);
+    REQUIRE(weight.size() == w.size());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        CHECK(wide(weight[i]) == Approx(w[i]).epsilon(1e-6).margin(1e-7));
+        CHECK(wide(average[i]) == Approx(m[i]).epsilon(1e-6).margin(1e-9));
+        CHECK(wide(squares[i]) == Approx(v[i]).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("the gradient is scaled by 1 / targets first and by the clip factor second") {
+    // 3 * (1/3 rounded) rounds to 1, so the first order gives the clip factor itself.
+    Bench bench(make_cpu_device({}));
+    const Tensor momentum = bench.send(std::vector<float>{0.0F}), update = bench.reserve(DType::float32, 1);
+    const float third = 1.0F / 3.0F, clip = 0.7F;
+    launch(bench.stream(),
+           MomentumUpdate{momentum, update, bench.send(std::vector<float>{3.0F}), {third, clip}, 0.9F, 1.0F, false});
+    CHECK(bench.fetch(momentum) == std::vector<float>{clip});
+    CHECK(bench.fetch(update) == std::vector<float>{clip});
+}
+
+TEST_CASE("optimizer kernels have the same bits for any number of threads, any length and any alignment") {
+    constexpr std::int64_t kCount = 70001;
+    const std::vector<float> a = random_values(kCount, 2), b = random_values(kCount, 3), c = random_values(kCount, 4);
+    std::vector<float> positive = random_values(kCount, 5);
+    for (float& x : positive) x = std::abs(x);
+    std::vector<std::vector<float>> first;
+    for (const int threads : {1, 2, 3, 4, 8}) {
+        for (const std::int64_t count : {kCount, std::int64_t{1003}, std::int64_t{8}, std::int64_t{5}}) {
+            const std::int64_t offset = count % 8;
+            Bench bench(make_cpu_device({.threads = threads}));
+            AdamWStep step = example_step();
+            step.weight = bench.send(a, offset).slice(0, 0, count);
+            step.exp_avg = bench.send(b, offset).slice(0, 0, count);
+            step.exp_avg_sq = bench.send(positive, offset).slice(0, 0, count);
+            step.gradient = bench.send(c, offset).slice(0, 0, count);
+            launch(bench.stream(), step);
+            const Tensor update = bench.reserve(DType::float32, count, offset);
+            const Tensor momentum = bench.send(b, offset).slice(0, 0, count);
+            launch(bench.stream(), MomentumUpdate{momentum, update, step.gradient, {}, 0.95F, 0.05F, true});
+            const std::vector<std::vector<float>> results{bench.fetch(step.weight), bench.fetch(step.exp_avg),
+                                                          bench.fetch(step.exp_avg_sq), bench.fetch(momentum),
+                                                          bench.fetch(update)};
+            if (first.empty()) first = results;
+            for (std::size_t i = 0; i < results.size(); ++i) {
+                CHECK(same_bits(results[i], std::vector<float>(first[i].begin(), first[i].begin() + count)));
+            }
+        }
+    }
+}
+
+TEST_CASE("dividing by a norm beyond float32's normal range keeps the direction") {
+    Bench bench(make_cpu_device({}));
+    const auto divide = [&](const std::vector<float>& values, double norm) {
+        const Tensor in = bench.send(values);
+        launch(bench.stream(), DivideByNorm{in, in, bench.send(DType::float64, std::vector<double>{norm})});
+        return bench.fetch(in);
+    };
+    CHECK(divide({3.0F, -4.0F}, 5.0) == std::vector<float>{0.6F, -0.8F});
+    CHECK(divide({0.0F, -0.0F, 1.0F}, 0.0) == std::vector<float>{0.0F, 0.0F, 0.0F});
+    // 3 and 4 times 2^-149, float32's smallest value: the norm 5 * 2^-149 is not a normal float.
+    CHECK(divide({3 * 0x1p-149F, 4 * 0x1p-149F}, 5 * 0x1p-149) == std::vector<float>{0.6F, 0.8F});
+    const float large = std::numeric_limits<float>::max();
+    CHECK(divide({large, large}, wide(large) * 4.0) == std::vector<float>{0.25F, 0.25F});
+    CHECK(std::isnan(divide({1.0F}, std::nan(""))[0]));
+}
+
+TEST_CASE("norms of tiny, huge and empty matrices are right to the last digits") {
+    Bench bench(make_cpu_device({.threads = 2}));
+    const Tensor norm = bench.reserve(DType::float64, 1);
+    const auto norm_of = [&](const Tensor& in) {
+        launch(bench.stream(), FrobeniusNorm{norm, in});
+        return bench.fetch<double>(norm)[0];
+    };
+    CHECK(norm_of(bench.send(std::vector<float>{3 * 0x1p-149F, 4 * 0x1p-149F})) == 5 * 0x1p-149);
+    CHECK(norm_of(bench.send(std::vector<float>(4, 0x1p127F)).reshape({2, 2})) == 0x1p128);
+    CHECK(norm_of(bench.send(std::vector<float>{1.0F}).slice(0, 0, 0)) == 0.0);
+    CHECK(norm_of(bench.send(std::vector<float>(300 * 9000, 0.5F)).reshape({300, 9000})) ==
+          Approx(0.5 * std::sqrt(300.0 * 9000.0)).epsilon(1e-14));
+}
+
+TEST_CASE("a sum of squares has the same words however rows are spread over calls and threads") {
+    constexpr std::int64_t kRows = 500, kColumns = 9001;  // rows of several blocks
+    const std::vector<float> values = random_values(kRows * kColumns, 6);
+    std::vector<std::vector<std::int64_t>> results;
+    for (const int threads : {1, 2, 8}) {
+        for (const std::int64_t rows_per_call : {kRows, std::int64_t{77}}) {
+            Bench bench(make_cpu_device({.threads = threads}));
+            const Tensor matrix = bench.send(values).reshape({kRows, kColumns});
+            const Tensor words = bench.send(DType::int64, std::vector<std::int64_t>(ExactSum::kWords + 1, 0));
+            for (std::int64_t row = 0; row < kRows; row += rows_per_call) {
+                launch(bench.stream(), SquareSum{words, matrix.slice(0, row, std::min(rows_per_call, kRows - row))});
+            }
+            results.push_back(bench.fetch<std::int64_t>(words));
+        }
+    }
+    for (const auto& result : results) CHECK(same_bits(result, results.front()));
+    ExactSum sum;
+    std::copy_n(results.front().begin(), ExactSum::kWords, sum.words.begin());
+    long double wanted = 0.0L;
+    for (const float x : values) wanted += static_cast<long double>(x) * static_cast<long double>(x);
+    CHECK(sum.value() == Approx(static_cast<double>(wanted)).epsilon(1e-13));
+    CHECK(results.front().back() == 0);
+}
+
+TEST_CASE("optimizer operations refuse tensors that do not belong together") {
+    Bench bench(make_cpu_device({}));
+    const auto floats = [&](std::int64_t count) { return bench.reserve(DType::float32, count); };
+    AdamWStep step;
+    step.weight = floats(6);
+    step.exp_avg = floats(6);
+    step.exp_avg_sq = floats(6);
+    step.gradient = floats(6);
+    REQUIRE_NOTHROW(step.check());
+    AdamWStep short_state = step;
+    short_state.exp_avg = floats(5);
+    CHECK_THROWS_WITH(short_state.check(), Catch::Contains("adamw_step: exp_avg is float32 [5], wanted 6 elements"));
+    AdamWStep shared = step;
+    shared.exp_avg_sq = shared.exp_avg;
+    CHECK_THROWS_AS(shared.check(), InternalError);
+    const Tensor momentum = floats(6);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, momentum, step.gradient, {}}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, step.gradient, step.gradient, {}}.check()), InternalError);
+    CHECK_THROWS_AS((FrobeniusNorm{floats(1), momentum}.check()), InternalError);
+    const Tensor norm = bench.reserve(DType::float64, 1);
+    CHECK_THROWS_AS((DivideByNorm{floats(5), momentum, norm}.check()), InternalError);
+    CHECK_THROWS_AS((DivideByNorm{momentum.reshape({1, 2, 3}), momentum.reshape({1, 2, 3}), norm}.check()),
+                    InternalError);
+    CHECK_THROWS_AS((WeightUpdate{momentum.reshape({2, 3}), floats(6).reshape({3, 2})}.check()), InternalError);
+    CHECK_THROWS_AS((SquareSum{bench.reserve(DType::int64, ExactSum::kWords), momentum}.check()), InternalError);
+}
+
+}  // namespace mfsdp::device

@@ -1,0 +1,99 @@
+#include "../../src/device/cpu/product.h"
+#include "device/transfers.h"
+#include "support/catch.h"
+
+#include <cmath>
+
+namespace mfsdp::device::cpu {
+
+namespace {
+
+using device::test::random_values;
+using device::test::same_bits;
+
+struct Case {
+    std::int64_t rows, columns, inner;
+    bool transpose_a = false, transpose_b = false;
+    float alpha = 1.0F, beta = 0.0F;
+};
+
+/// The part [row, row + rows) x [column, column + columns) of the whole product c.
+Product part(const Case& whole, const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& c,
+             std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+    const std::int64_t a_stride = whole.transpose_a ? whole.rows : whole.inner;
+    const std::int64_t b_stride = whole.transpose_b ? whole.inner : whole.columns;
+    Product product;
+    product.rows = rows;
+    product.columns = columns;
+    product.inner = whole.inner;
+    product.a = {a.data() + (whole.transpose_a ? row : row * a_stride), a_stride, whole.transpose_a};
+    product.b = {b.data() + (whole.transpose_b ? column * b_stride : column), b_stride, whole.transpose_b};
+    product.c = c.data() + row * whole.columns + column;
+    product.c_stride = whole.columns;
+    product.alpha = whole.alpha;
+    product.beta = whole.beta;
+    return product;
+}
+
+void check_against_loops(const Case& t) {
+    const std::vector<float> a = random_values(t.rows * t.inner, 1), b = random_values(t.inner * t.columns, 2);
+    const std::vector<float> before = t.beta == 0.0F
+                                          ? std::vector<float>(static_cast<std::size_t>(t.rows * t.columns), NAN)
+                                          : random_values(t.rows * t.columns, 3);
+    std::vector<float> c = before;
+    multiply_plainly(part(t, a, b, c, 0, t.rows, 0, t.columns));
+    double worst = 0.0;
+    for (std::int64_t i = 0; i < t.rows; ++i) {
+        for (std::int64_t j = 0; j < t.columns; ++j) {
+            double sum = 0.0, magnitude = 0.0;
+            for (std::int64_t p = 0; p < t.inner; ++p) {
+                const auto left =
+                    static_cast<double>(a[static_cast<std::size_t>(t.transpose_a ? p * t.rows + i : i * t.inner + p)]);
+                const auto right = static_cast<double>(
+                    b[static_cast<std::size_t>(t.transpose_b ? j * t.inner + p : p * t.columns + j)]);
+                sum += left * right;
+                magnitude += std::abs(left * right);
+            }
+            const auto at = static_cast<std::size_t>(i * t.columns + j);
+            const double old = t.beta == 0.0F ? 0.0 : static_cast<double>(t.beta) * static_cast<double>(before[at]);
+            const double error = std::abs(static_cast<double>(c[at]) - static_cast<double>(t.alpha) * sum - old);
+            worst = std::max(worst, error / (std::abs(static_cast<double>(t.alpha)) * magnitude + std::abs(old)));
+            if (std::isnan(c[at])) worst = INFINITY;
+        }
+    }
+    INFO(t.rows << " x " << t.columns << " x " << t.inner << " worst error " << worst);
+    CHECK(worst < 1e-6);
+}
+
+}  // namespace
+
+TEST_CASE("the plain product agrees with a double loop for every transposition, extent and factor") {
+    for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+            for (const Case& t : {Case{1, 1, 1}, Case{5, 15, 7}, Case{6, 16, 8}, Case{7, 17, 9}, Case{13, 40, 300},
+                                  Case{100, 200, 257}, Case{97, 193, 520}}) {
+                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b});
+                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b, 0.5F, 1.0F});
+                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b, -2.0F, 0.3F});
+            }
+        }
+    }
+}
+
+TEST_CASE("an element of a plain product has the same bits wherever the product is cut") {
+    const Case whole{101, 205, 333, true, false, 1.0F, 0.0F};
+    const std::vector<float> a = random_values(whole.rows * whole.inner, 4);
+    const std::vector<float> b = random_values(whole.inner * whole.columns, 5);
+    std::vector<float> at_once(static_cast<std::size_t>(whole.rows * whole.columns)), in_parts = at_once;
+    multiply_plainly(part(whole, a, b, at_once, 0, whole.rows, 0, whole.columns));
+    for (const std::int64_t row : {0, 3, 50}) {
+        const std::int64_t row_end = row == 0 ? 3 : row == 3 ? 50 : whole.rows;
+        for (const std::int64_t column : {0, 1, 130}) {
+            const std::int64_t column_end = column == 0 ? 1 : column == 1 ? 130 : whole.columns;
+            multiply_plainly(part(whole, a, b, in_parts, row, row_end - row, column, column_end - column));
+        }
+    }
+    CHECK(same_bits(at_once, in_parts));
+}
+
+}  // namespace mfsdp::device::cpu
