@@ -17,6 +17,10 @@ namespace mfsdp::model {
 [[nodiscard]] std::string huggingface_config(const ModelConfig& config);
 
 /// Reads parameters of a directory with config.json and one model.safetensors, in memory orientation (Conv1D turned).
+///
+/// gpt2 names may lack "transformer." (all or none); gpt2's mask buffers are passed over; a tied model may store a head
+/// that equals the embedding byte for byte. Any other missing, unknown or differing tensor is a DataError of the
+/// constructor. Source: formats.md sections 2.2 and 4.
 class HuggingFaceReader {
   public:
     explicit HuggingFaceReader(const std::filesystem::path& directory);
@@ -31,14 +35,16 @@ class HuggingFaceReader {
 };
 
 /// Writes a Hugging Face directory, one parameter at a time, published by one rename when finished: an interrupted
-/// export leaves no directory with a config.json and half a model.
+/// export leaves no directory with a config.json and half a model. It grows as `<directory>.tmp`.
 class HuggingFaceWriter {
   public:
+    /// An existing `directory` is replaced if it is an earlier export; if it holds anything but config.json and
+    /// model.safetensors, or on an I/O failure, CheckpointError.
     HuggingFaceWriter(const std::filesystem::path& directory, const ModelSpec& spec);
     ~HuggingFaceWriter();
     /// Values of one whole parameter in its in-memory shape, in any order of parameters.
     void write(const ParameterSpec& parameter, std::span<const float> values);
-    /// DataError if a parameter was not written.
+    /// InternalError if a parameter was not written.
     void finish();
 
   private:

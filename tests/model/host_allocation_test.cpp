@@ -1,0 +1,110 @@
+#include "mfsdp/device/counting_device.h"
+#include "mfsdp/device/cpu_device.h"
+#include "mfsdp/model/transformer.h"
+
+#include "support/catch.h"
+#include "support/model_cases.h"
+#include "support/single_rank.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+}  // namespace
+
+// Every allocation of this test program goes through here, so that a test can count those of a piece of code.
+void* operator new(std::size_t bytes) {
+    ++allocations;
+    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+using namespace mfsdp;
+
+namespace {
+
+/// Weights and gradients of all units in one buffer each, prepared before anything is counted.
+struct Units {
+    Units(device::Device& device, device::MemoryLedger& ledger, const model::ModelSpec& spec)
+        : memory(device, ledger, device::MemoryCategory::weights,
+                 spec.parameter_count() * 4 + static_cast<std::int64_t>(spec.parameters.size()) * device::kAlignment) {
+        std::vector<device::Tensor> tensors;
+        std::int64_t offset = 0;
+        for (const model::ParameterSpec& parameter : spec.parameters) {
+            tensors.push_back(
+                parameter.shape.size() == 1
+                    ? memory.view(device::DType::float32, {parameter.shape[0]}, offset)
+                    : memory.view(device::DType::float32, {parameter.shape[0], parameter.shape[1]}, offset));
+            offset = device::align_up(offset + tensors.back().bytes());
+        }
+        for (const model::UnitSpec& unit : spec.units) {
+            units.emplace_back();
+            for (const std::int64_t parameter : unit.parameters) {
+                units.back().push_back(tensors[static_cast<std::size_t>(parameter)]);
+            }
+        }
+    }
+    device::Buffer memory;
+    std::vector<std::vector<device::Tensor>> units;
+};
+
+std::int64_t allocations_of_a_later_micro_batch(device::Device& device, const test::ModelCase& description) {
+    const model::ModelSpec spec = model::describe_model(description.config);
+    const auto stream = device.make_stream();
+    device::MemoryLedger ledger;
+    const bool counting = device.kind() == device::DeviceKind::counting;
+    device::BufferPool pool(device, ledger, device::MemoryCategory::activations,
+                            counting ? -1 : test::SingleRank::activation_bytes(spec, description.options));
+    model::Transformer transformer(spec, description.options, ledger, pool, *stream);
+    const Units weights(device, ledger, spec);
+    const Units gradients(device, ledger, spec);
+    const device::Buffer tokens(device, ledger, device::MemoryCategory::transfer, 4096);
+    const auto view = [&](std::int64_t offset) {
+        return tokens.view(device::DType::int32, {description.options.batch_size, description.options.sequence_length},
+                           offset);
+    };
+    const model::MicroBatch micro_batch{.inputs = view(0),
+                                        .targets = view(1024),
+                                        .loss_sum = tokens.view(device::DType::float64, {1}, 2048),
+                                        .target_count = tokens.view(device::DType::int64, {1}, 2304)};
+    for (const Units* units : {&weights, &gradients}) {
+        const std::int64_t count = units->memory.bytes() / 4;
+        device::launch(*stream,
+                       device::Fill{.out = units->memory.view(device::DType::float32, {count}), .value = 0.01});
+    }
+    device::launch(*stream, device::Fill{.out = tokens.view(device::DType::int32, {1024}), .value = 1.0});
+
+    std::int64_t before = 0;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+        if (repeat == 2) before = allocations;
+        for (std::size_t unit = 0; unit + 1 < spec.units.size(); ++unit) {
+            transformer.forward(static_cast<std::int64_t>(unit), weights.units[unit], micro_batch);
+        }
+        for (std::size_t unit = spec.units.size(); unit-- > 0;) {
+            transformer.backward(static_cast<std::int64_t>(unit), weights.units[unit], gradients.units[unit],
+                                 micro_batch);
+        }
+        stream->synchronize();
+    }
+    return allocations - before;
+}
+
+}  // namespace
+
+TEST_CASE("after the first micro-batches a micro-batch allocates no host memory") {
+    for (const test::ModelCase& description : test::model_cases()) {
+        INFO(description.name);
+        const auto counting = device::make_counting_device({});
+        const std::int64_t before = allocations;
+        CHECK(allocations_of_a_later_micro_batch(*counting, description) == 0);
+        CHECK(allocations > before);  // the counter counts
+        const auto cpu = device::make_cpu_device({});
+        CHECK(allocations_of_a_later_micro_batch(*cpu, description) == 0);
+    }
+}
