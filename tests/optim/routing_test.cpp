@@ -64,6 +64,33 @@ TEST_CASE("Routing looks at shape and name alone, never at the order of paramete
     CHECK(roles == route(example(), {}));
 }
 
+TEST_CASE("All projections of the blocks of a described model, and nothing else, go to the matrix optimizer",
+          "[optim]") {
+    model::ModelConfig config{.family = model::ModelFamily::llama,
+                              .vocab_size = 32,
+                              .hidden_size = 16,
+                              .num_hidden_layers = 3,
+                              .num_attention_heads = 4,
+                              .num_key_value_heads = 2,
+                              .head_dim = 4,
+                              .intermediate_size = 24,
+                              .max_position_embeddings = 8};
+    const auto count = [&](Role role) {
+        const std::vector<Role> roles = route(model::describe_model(config), {});
+        return std::count(roles.begin(), roles.end(), role);
+    };
+    CHECK(count(Role::matrix) == 3 * 7);    // q, k, v, o, gate, up, down
+    CHECK(count(Role::rows) == 2);          // embedding, head
+    CHECK(count(Role::tail) == 3 * 2 + 1);  // norms
+    config.tie_word_embeddings = true;
+    CHECK(count(Role::rows) == 1);
+    config.family = model::ModelFamily::gpt2;
+    config.num_key_value_heads = 4;
+    CHECK(count(Role::matrix) == 3 * 4);          // c_attn, attn.c_proj, c_fc, mlp.c_proj
+    CHECK(count(Role::rows) == 2);                // tokens, positions
+    CHECK(count(Role::tail) == 3 * (4 + 4) + 2);  // biases, norms
+}
+
 TEST_CASE("Routing refuses a pattern that matches no matrix and a matrix optimizer without matrices", "[optim]") {
     CHECK_THROWS_AS(route(example(), {.exclude = {"layers.7.*"}}), ConfigError);
     try {

@@ -30,8 +30,10 @@ struct MuonOptions {
 /// Orthogonalises a matrix by Newton-Schulz iteration: out has the singular vectors of in and singular values near 1.
 ///
 /// out, in [rows, columns] float32, rows may be strided; out may alias in; a zero matrix gives zero.
-/// Works in the wide orientation; scratch from `workspace`: 2 s l + 2 s^2 floats, s = min, l = max of the sides, and
-/// the norm. Asynchronous on `stream`. Source: optimizers.md section 2 (Jordan 2024; Polar Express, arXiv 2505.16932).
+/// Works in the wide orientation, where the norm is taken too: the transpose has the transposed bits. Scratch from
+/// `workspace`: 2 s l + 2 s^2 floats, s = min, l = max of the sides, and the norm. Asynchronous on `stream`; another
+/// shape of out, an empty matrix or steps < 1 is an InternalError. Source: optimizers.md section 2 (Jordan 2024; Polar
+/// Express, arXiv 2505.16932).
 void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
                    CoefficientType type, std::int64_t steps);
 
