@@ -46,15 +46,19 @@ std::uint32_t bits_at(const std::byte* base, device::DType dtype, std::int64_t i
 float value_of(int contributor, std::int64_t group_element) {
     const std::uint64_t h =
         mix(mix(static_cast<std::uint64_t>(group_element)) + static_cast<std::uint64_t>(contributor + 7));
-    const float mantissa = 1.0F + static_cast<float>(h % 128) / 128.0F;
-    const int exponent = static_cast<int>((h >> 16U) % 30) - 15;
+    const float mantissa = 1.0F + static_cast<float>(h % 8388608) / 8388608.0F;
+    const int exponent = static_cast<int>((h >> 32U) % 12) - 6;
     return std::ldexp((h >> 40U) % 2 == 0 ? mantissa : -mantissa, exponent);
 }
 
 float expected_value(const comm::Movement& movement, std::int64_t group_element) {
-    if (movement.combine == comm::Combine::copy) return value_of(-1, group_element);
-    float sum = movement.accumulate ? value_of(-2, group_element) : value_of(0, group_element);
-    for (int c = movement.accumulate ? 0 : 1; c < movement.contributors; ++c) sum += value_of(c, group_element);
+    const std::uint32_t kept = movement.dtype == device::DType::bfloat16 ? 0xffff0000U : 0xffffffffU;
+    const auto travelled = [&](int contributor) {
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value_of(contributor, group_element)) & kept);
+    };
+    if (movement.combine == comm::Combine::copy) return travelled(-1);
+    float sum = movement.accumulate ? value_of(-2, group_element) : travelled(0);
+    for (int c = movement.accumulate ? 0 : 1; c < movement.contributors; ++c) sum += travelled(c);
     return sum;
 }
 

@@ -11,10 +11,11 @@
 namespace mfsdp::test {
 
 /// Value of group element g in contributor c's leaf, or (c = -1) in a shard, or (c = -2) in an accumulator before the
-/// sum. Signs and exponents vary widely, so that another order of additions gives other bits; exact in bfloat16.
+/// sum. Signs, exponents and all bits of the mantissa vary, so that another order of additions gives other bits.
 [[nodiscard]] float value_of(int contributor, std::int64_t group_element);
 
-/// What group element g must be after the movement: a copy, or the leaves added one by one in order, in float32.
+/// What group element g must be after the movement: a copy, or the leaves added one by one in order, in float32
+/// (bfloat16 leaves and copies have the upper half of value_of).
 [[nodiscard]] float expected_value(const comm::Movement& movement, std::int64_t group_element);
 
 /// One rank's real buffers for a movement of float32 or bfloat16, filled, on a device that the host can reach.
