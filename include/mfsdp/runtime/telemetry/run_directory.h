@@ -1,0 +1,34 @@
+#pragma once
+
+#include "mfsdp/base/file_descriptor.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mfsdp::runtime {
+
+/// The directory of one run, made if absent and held by rank 0 while this object lives (advisory lock on `.lock`).
+///
+/// Whatever prevents that, or a process that holds it already, is a ConfigError that names the path.
+/// Source: formats.md section 3.
+class RunDirectory {
+  public:
+    explicit RunDirectory(const std::string& path);
+
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+    [[nodiscard]] std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
+    [[nodiscard]] std::string model_path() const { return path_ + "/model"; }
+
+    /// Writes `config.resolved.json`, whole or not at all.
+    void write_resolved_config(std::string_view json) const;
+
+  private:
+    std::string path_;
+    base::FileDescriptor lock_;
+};
+
+/// `<run_dir>/logs/rank_00000.log`; the folder is made if absent. For ranks that do not hold the RunDirectory too.
+[[nodiscard]] std::string rank_log_path(const std::string& run_dir, std::int64_t rank);
+
+}  // namespace mfsdp::runtime
