@@ -22,7 +22,7 @@ struct GradientScale {
 struct AdamWStep {
     static constexpr std::string_view kName = "adamw_step";
     Tensor weight, exp_avg, exp_avg_sq, gradient;
-    GradientScale scale;
+    GradientScale scale{};
     float decay = 1.0F, one_minus_beta1 = 0.1F, beta2 = 0.95F, one_minus_beta2 = 0.05F;
     float step_size = 0.0F, root_correction = 1.0F, epsilon = 1e-8F;
     void check() const;
@@ -36,7 +36,7 @@ struct AdamWStep {
 struct MomentumUpdate {
     static constexpr std::string_view kName = "momentum_update";
     Tensor momentum, update, gradient;
-    GradientScale scale;
+    GradientScale scale{};
     float beta = 0.95F, gradient_factor = 0.05F;
     bool nesterov = true;
     void check() const;

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+#include "mfsdp/runtime/config/train_config.h"
+
+namespace mfsdp::runtime {
+
+/// The spelling of a choice in configuration files.
+[[nodiscard]] std::string_view name(Strategy strategy);
+[[nodiscard]] std::string_view name(PlannerPolicy policy);
+[[nodiscard]] std::string_view name(MatrixOptimizerName optimizer);
+
+}  // namespace mfsdp::runtime

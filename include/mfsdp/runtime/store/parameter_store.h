@@ -1,0 +1,161 @@
+#pragma once
+
+#include "mfsdp/comm/builders/builders.h"
+#include "mfsdp/comm/executor.h"
+#include "mfsdp/device/buffer_pool.h"
+#include "mfsdp/runtime/placement/group_layout.h"
+#include "mfsdp/runtime/store/visit_sequence.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace mfsdp::runtime {
+
+/// The part of a run that every piece of a rank's engine looks at. Everything referred to outlives the engine.
+struct RankContext {
+    const model::ModelSpec& spec;
+    const ShardPlan& plan;
+    const comm::Mesh& mesh;
+    int rank = 0;
+    device::Device& device;
+    device::MemoryLedger& ledger;
+    comm::Executor& executor;
+    device::Stream& compute;
+};
+
+struct StoreOptions {
+    std::int64_t prefetch_units = 1;    ///< visits gathered ahead
+    std::int64_t prefetch_bytes = -1;   ///< limit of the bytes of those gathers; -1: none
+    bool reshard_after_forward = true;  ///< false: a unit stays resident from forward to backward
+    comm::GatherAlgorithm gather = comm::GatherAlgorithm::automatic;
+    comm::LinkModel links;
+    comm::BuildOptions build;
+};
+
+class ParameterStore;
+
+/// Weights of a unit for one visit: whoever holds it may compute with them; its end is the release.
+class Lease {
+  public:
+    Lease(Lease&& other) noexcept : store_(other.store_), visit_(other.visit_) { other.store_ = nullptr; }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Lease& operator=(Lease&&) = delete;
+    ~Lease();
+
+    /// One tensor per parameter of the unit, in the unit's order; undefined tensors of the right shape where the visit
+    /// reads none.
+    [[nodiscard]] std::span<const device::Tensor> weights() const;
+
+  private:
+    friend class ParameterStore;
+    Lease(ParameterStore& store, std::int64_t visit) : store_(&store), visit_(visit) {}
+    ParameterStore* store_;
+    std::int64_t visit_;
+};
+
+/// Rows of a parameter that this rank updates: where its weight lies.
+struct OwnedRows {
+    std::int64_t parameter = 0;
+    std::int64_t group = 0;
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    device::Tensor weight;             ///< [row_count, columns] float32, or [n] for a vector
+    std::int64_t gradient_offset = 0;  ///< elements from the start of the rank's part of the group's accumulators
+};
+
+/// The weights of one rank: at rest in one buffer, gathered group by group while units use them.
+///
+/// A group is sharded, gathering or resident. It stays resident if its next use is at most prefetch_units visits away;
+/// gathers follow the static sequence of visits and stop at the optimizer step.
+class ParameterStore {
+  public:
+    /// `gathered_bytes` < 0: a limitless pool, for rehearsals.
+    ParameterStore(const RankContext& context, const StoreOptions& options, std::int64_t micro_steps,
+                   std::int64_t gathered_bytes);
+    ~ParameterStore();
+
+    [[nodiscard]] const std::vector<Visit>& visits() const { return visits_; }
+    [[nodiscard]] const GroupLayout& layout(std::int64_t group) const { return groups_[index(group)].layout; }
+    [[nodiscard]] std::int64_t gathered_high_water() const { return pool_.high_water(); }
+    [[nodiscard]] comm::GatherAlgorithm gather_algorithm(std::int64_t group) const {
+        return groups_[index(group)].algorithm;
+    }
+    /// Every schedule that this store starts, in an order that is the same on all ranks.
+    [[nodiscard]] std::vector<const comm::TransferSchedule*> schedules() const;
+    [[nodiscard]] std::vector<const comm::TransferSchedule*> gather_schedules() const;
+    [[nodiscard]] std::vector<const comm::TransferSchedule*> publish_schedules() const;
+
+    /// Fills all weights at rest with their initial values.
+    void initialise(std::uint64_t seed);
+    /// Sets the rows that this rank keeps at rest from the whole parameter (in-memory shape).
+    void load(std::int64_t parameter, std::span<const float> values);
+    /// Brings one whole parameter to rank 0's `values` (ignored elsewhere); all ranks call it. Blocks.
+    void collect(std::int64_t parameter, std::span<float> values);
+
+    /// What this rank updates after a step.
+    [[nodiscard]] std::vector<OwnedRows> owned() const;
+
+    /// Makes the weights of visit `visit` of this step usable on the compute stream and starts the gathers of the next
+    /// ones. One lease at a time, in the order of visits.
+    [[nodiscard]] Lease materialize(std::int64_t visit);
+    /// Before weights change: compute waits until no transfer reads or writes them any more.
+    void quiesce();
+    /// After weights have changed: moves new weights from where they were stepped to where they rest.
+    void publish();
+
+    /// Seconds the host has waited for gathers since the last call (inline streams; modelled time otherwise unknown).
+    [[nodiscard]] double take_exposed_seconds();
+
+  private:
+    friend class Lease;
+    enum class State : std::uint8_t { sharded, in_pool };
+    struct Group {
+        explicit Group(GroupLayout group_layout) : layout(std::move(group_layout)) {}
+        GroupLayout layout;
+        comm::GatherAlgorithm algorithm = comm::GatherAlgorithm::direct;
+        comm::TransferSchedule gather;
+        comm::TransferSchedule publish;
+        bool gathers = false;    // on some rank
+        bool publishes = false;  // on some rank
+        std::int64_t at_rest_offset = 0;  // elements from the start of weights_
+        std::int64_t gathered_bytes = 0;
+        std::vector<std::int64_t> gathered_offsets;  // by slot; -1: at rest, whole
+        std::vector<device::Tensor> resting;         // by slot: the whole parameter where it rests
+        State state = State::sharded;
+        device::BufferPool::Block block;
+        device::Event ready;      // of the gather
+        device::Event published;  // new weights have arrived
+    };
+    struct Place {
+        std::int64_t group = 0;
+        std::int64_t slot = 0;
+    };
+
+    static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+    void build_group(std::int64_t group);
+    void start_gather(Group& group);
+    void prefetch(std::int64_t visit);
+    void release(std::int64_t visit) noexcept;
+    void bind(const Visit& visit);
+    [[nodiscard]] device::Tensor parameter_view(std::int64_t parameter, std::byte* base, std::int64_t offset) const;
+    [[nodiscard]] device::Tensor rows_view(std::int64_t parameter, std::int64_t offset, std::int64_t rows) const;
+    [[nodiscard]] comm::TransferBuffers buffers(const Group& group) const;
+
+    RankContext context_;
+    StoreOptions options_;
+    std::vector<Visit> visits_;
+    std::vector<Group> groups_;
+    std::vector<Place> places_;  // by parameter
+    device::Buffer weights_;
+    device::BufferPool pool_;
+    std::unique_ptr<device::Stream> lane_;  // carries the waits before a gather
+    std::vector<device::Tensor> bound_;     // weights of the present lease
+    device::Event last_transfer_;
+    double exposed_seconds_ = 0.0;
+};
+
+}  // namespace mfsdp::runtime

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "mfsdp/base/error.h"
+#include "mfsdp/comm/communicator.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace mfsdp::runtime {
+
+/// A failure that every rank knows of: all ranks throw it together, rank 0 reports it, and the job can end in order.
+class AgreedFailure : public Error {
+  public:
+    using Error::Error;
+};
+
+/// Runs one phase of start-up on every rank and exchanges how it went. If it failed anywhere, every rank throws an
+/// AgreedFailure with the message of the lowest rank that failed, so that no rank waits for one that is gone.
+void run_together(comm::Communicator& communicator, const std::function<void()>& phase);
+
+/// The ranks of this process's job: MPI if a launcher started it, else one rank alone.
+[[nodiscard]] std::unique_ptr<comm::Communicator> make_communicator();
+
+/// Runs a program's body. Errors end in one message on stderr and the documented exit code: an AgreedFailure is printed
+/// by rank 0 and returned; any other error is printed by the rank that had it, which then aborts the job.
+int run_program(comm::Communicator& communicator, const std::function<void()>& body);
+
+/// "rank 3 (host n2)"
+[[nodiscard]] std::string rank_and_host(const comm::Communicator& communicator);
+
+}  // namespace mfsdp::runtime

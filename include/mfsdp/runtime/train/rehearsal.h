@@ -1,0 +1,28 @@
+#pragma once
+
+#include "mfsdp/comm/executor.h"
+#include "mfsdp/device/memory.h"
+#include "mfsdp/runtime/train/run_plan.h"
+
+#include <array>
+#include <cstdint>
+
+namespace mfsdp::runtime {
+
+/// What one step of one rank takes, found by running the real step loop on the counting device and a counting
+/// transport. Memory, bytes and FLOPs are exact; seconds are a model with peers taken as ready.
+struct Rehearsal {
+    std::array<std::int64_t, device::kMemoryCategories> memory{};  ///< peak by category
+    PoolSizes pools;
+    comm::TransferTotals transfers;         ///< of one step, the publish of new weights included
+    std::int64_t optimizer_bytes_sent = 0;  ///< the part of it that moves around the optimizer step
+    std::int64_t model_flops = 0;           ///< forward and backward
+    std::int64_t optimizer_flops = 0;
+    double step_seconds = 0.0;
+
+    [[nodiscard]] std::int64_t total_memory() const;
+};
+
+[[nodiscard]] Rehearsal rehearse(const RunPlan& run, int rank);
+
+}  // namespace mfsdp::runtime

@@ -1,0 +1,7 @@
+#include "mfsdp/version.h"
+
+namespace mfsdp {
+
+std::string_view version() { return MFSDP_VERSION; }
+
+}  // namespace mfsdp

@@ -1,0 +1,33 @@
+#include "mfsdp/runtime/config/environment.h"
+
+#include "mfsdp/base/error.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+namespace mfsdp::runtime {
+
+bool started_by_launcher() {
+    return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
+           std::getenv("SLURM_STEP_NUM_TASKS") != nullptr;
+}
+
+int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node) {
+    if (config.threads.has_value()) return static_cast<int>(*config.threads);
+    if (const char* const text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {
+        const std::string_view view(text);
+        int threads = 0;
+        const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), threads);
+        if (error != std::errc() || end != view.data() + view.size() || threads < 1) {
+            throw ConfigError("config: OMP_NUM_THREADS = " + std::string(view) + ": must be a whole number >= 1");
+        }
+        return threads;
+    }
+    const auto cores = static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+    return static_cast<int>(std::max<std::int64_t>(1, cores / ranks_on_node));
+}
+
+}  // namespace mfsdp::runtime

@@ -1,1 +1,0 @@
-// Keeps the layer's library buildable while it has no sources.

@@ -1,0 +1,84 @@
+#include "mfsdp/runtime/train/launch.h"
+
+#include "mfsdp/runtime/config/environment.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iostream>
+#include <span>
+#include <vector>
+
+#include <unistd.h>
+
+namespace mfsdp::runtime {
+
+namespace {
+
+/// How a phase went on one rank; fixed size, because it is exchanged. A longer message loses its end.
+struct Outcome {
+    int code = 0;
+    std::array<char, 8188> message{};
+};
+
+Outcome failure(ExitCode code, const char* message) {
+    Outcome outcome;
+    outcome.code = static_cast<int>(code);
+    std::strncpy(outcome.message.data(), message, outcome.message.size() - 1);
+    return outcome;
+}
+
+}  // namespace
+
+void run_together(comm::Communicator& communicator, const std::function<void()>& phase) {
+    Outcome mine;
+    try {
+        phase();
+    } catch (const AgreedFailure&) {
+        throw;  // already known to all
+    } catch (const Error& error) {
+        mine = failure(error.code(), error.what());
+    } catch (const std::exception& error) {
+        mine = failure(ExitCode::unexpected, error.what());
+    }
+    std::vector<Outcome> all(static_cast<std::size_t>(communicator.size()));
+    communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    const auto failed = std::find_if(all.begin(), all.end(), [](const Outcome& outcome) { return outcome.code != 0; });
+    if (failed != all.end()) throw AgreedFailure(static_cast<ExitCode>(failed->code), failed->message.data());
+}
+
+std::unique_ptr<comm::Communicator> make_communicator() {
+    return started_by_launcher() ? comm::make_mpi_communicator() : comm::make_self_communicator();
+}
+
+std::string rank_and_host(const comm::Communicator& communicator) {
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) std::strncpy(host.data(), "unknown", host.size() - 1);
+    return "rank " + std::to_string(communicator.rank()) + " (host " + host.data() + ")";
+}
+
+int run_program(comm::Communicator& communicator, const std::function<void()>& body) {
+    ExitCode code = ExitCode::unexpected;
+    std::string message;
+    try {
+        body();
+        return static_cast<int>(ExitCode::success);
+    } catch (const AgreedFailure& error) {
+        if (communicator.rank() == 0) std::cerr << error.what() << std::endl;
+        return static_cast<int>(error.code());
+    } catch (const Error& error) {
+        code = error.code();
+        message = error.what();
+    } catch (const std::exception& error) {
+        message = error.what();
+    }
+    if (communicator.size() == 1) {
+        std::cerr << message << std::endl;
+        return static_cast<int>(code);
+    }
+    std::cerr << rank_and_host(communicator) + ": " + message + "\n" << std::flush;
+    communicator.abort(static_cast<int>(code));
+    return static_cast<int>(code);  // not reached: abort does not return
+}
+
+}  // namespace mfsdp::runtime

@@ -1,0 +1,121 @@
+#include "mfsdp/runtime/train/owned_optimizer.h"
+
+#include "mfsdp/base/error.h"
+
+#include <algorithm>
+
+namespace mfsdp::runtime {
+
+namespace {
+
+using device::DType;
+using device::Tensor;
+
+constexpr std::int64_t kFloatBytes = 4;
+
+std::int64_t count_of(const std::vector<std::int64_t>& shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) count *= size;
+    return count;
+}
+
+Tensor state_view(const device::Buffer& buffer, const std::vector<std::int64_t>& shape, std::int64_t byte_offset) {
+    if (shape.size() == 2) return buffer.view(DType::float32, {shape[0], shape[1]}, byte_offset);
+    return buffer.view(DType::float32, {count_of(shape)}, byte_offset);
+}
+
+/// Whether this rank is the lowest of those that hold these rows.
+bool lowest_holder(const comm::Placement& placement, const OwnedRows& rows, int rank) {
+    return std::none_of(placement.segments.begin(), placement.segments.end(), [&](const comm::Segment& segment) {
+        return segment.rank < rank && segment.row_begin < rows.row_begin + rows.row_count &&
+               rows.row_begin < segment.row_begin + segment.row_count;
+    });
+}
+
+}  // namespace
+
+OwnedOptimizer::OwnedOptimizer(const RankContext& context, const ParameterStore& weights,
+                               const GradientStore& gradients, const OptimizerSetup& setup,
+                               std::int64_t workspace_bytes)
+    : context_(context),
+      setup_(setup),
+      gradients_(gradients),
+      workspace_(context.device, context.ledger, device::MemoryCategory::workspace, workspace_bytes) {
+    MFSDP_ASSERT(setup_.rates.size() == context.spec.parameters.size(), "rates are by parameter index");
+    std::vector<std::vector<optim::StateSpec>> specs;
+    std::int64_t bytes = 0;
+    for (const OwnedRows& rows : weights.owned()) {
+        const auto p = static_cast<std::size_t>(rows.parameter);
+        const model::ParameterSpec& spec = context.spec.parameters[p];
+        const MatrixShard& shard = context.plan.shards[p];
+        MFSDP_ASSERT(shard.optimizer == shard.gradient, "state lies where the sum lands");
+        Owned owned{rows, shard.role, lowest_holder(shard.gradient, rows, context.rank), {}, {}};
+        if (shard.role == optim::Role::matrix) {
+            MFSDP_ASSERT(setup_.matrix != nullptr && rows.row_count == spec.rows(), "a matrix is stepped whole");
+            if (setup_.split_row_blocks) owned.blocks = spec.row_blocks;
+            specs.push_back(setup_.matrix->states(spec.rows(), spec.columns()));
+        } else {
+            specs.push_back(spec.shape.size() < 2 ? optim::adamw_states({spec.count()})
+                                                  : optim::adamw_states({rows.row_count, spec.columns()}));
+        }
+        for (const optim::StateSpec& state : specs.back())
+            bytes += device::align_up(count_of(state.shape) * kFloatBytes);
+        owned_.push_back(std::move(owned));
+    }
+    state_ = device::Buffer(context.device, context.ledger, device::MemoryCategory::state, bytes);
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < owned_.size(); ++i) {
+        for (const optim::StateSpec& state : specs[i]) {
+            owned_[i].states.push_back(state_view(state_, state.shape, offset));
+            offset += device::align_up(count_of(state.shape) * kFloatBytes);
+            device::launch(context.compute, device::Fill{owned_[i].states.back(), 0.0});
+        }
+    }
+}
+
+void OwnedOptimizer::count_squares(Tensor words) {
+    device::launch(context_.compute, device::Fill{words, 0.0});
+    for (const Owned& owned : owned_) {
+        if (owned.counts_norm)
+            device::launch(context_.compute, device::SquareSum{words, gradients_.gradient(owned.rows)});
+    }
+}
+
+void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::GradientScale& scale) {
+    for (const Owned& owned : owned_) {
+        const ParameterRates& rates = setup_.rates[static_cast<std::size_t>(owned.rows.parameter)];
+        const Tensor gradient = gradients_.gradient(owned.rows);
+        const double learning_rate = rates.learning_rate * rate_factor;
+        if (owned.role == optim::Role::matrix) {
+            setup_.matrix->step(context_.compute, workspace_,
+                                {.weight = owned.rows.weight,
+                                 .gradient = gradient,
+                                 .states = owned.states,
+                                 .blocks = owned.blocks,
+                                 .gradient_scale = scale,
+                                 .learning_rate = learning_rate,
+                                 .weight_decay = rates.weight_decay,
+                                 .step = step});
+        } else {
+            optim::adamw_step(context_.compute, setup_.element,
+                              {.weight = owned.rows.weight,
+                               .gradient = gradient,
+                               .exp_avg = owned.states[0],
+                               .exp_avg_sq = owned.states[1],
+                               .gradient_scale = scale,
+                               .learning_rate = learning_rate,
+                               .weight_decay = rates.weight_decay,
+                               .step = step});
+        }
+    }
+}
+
+std::int64_t OwnedOptimizer::elements(optim::Role role) const {
+    std::int64_t count = 0;
+    for (const Owned& owned : owned_) {
+        if (owned.role == role) count += owned.rows.weight.count();
+    }
+    return count;
+}
+
+}  // namespace mfsdp::runtime

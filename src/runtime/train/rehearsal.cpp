@@ -1,0 +1,60 @@
+#include "mfsdp/runtime/train/rehearsal.h"
+
+#include "mfsdp/device/counting_device.h"
+
+#include <numeric>
+
+namespace mfsdp::runtime {
+
+namespace {
+
+/// The rehearsal's answer to the agreement; it also notes where forward and backward end and the optimizer begins.
+class ObservedAgreement final : public Agreement {
+  public:
+    ObservedAgreement(std::int64_t targets, const device::CountingDevice& device) : answer_(targets), device_(device) {}
+
+    [[nodiscard]] GlobalFacts exchange(const LocalFacts& local) override {
+        flops_before_optimizer_ = device_.total().flops;
+        return answer_.exchange(local);
+    }
+    [[nodiscard]] std::int64_t flops_before_optimizer() const { return flops_before_optimizer_; }
+
+  private:
+    RehearsedAgreement answer_;
+    const device::CountingDevice& device_;
+    std::int64_t flops_before_optimizer_ = 0;
+};
+
+}  // namespace
+
+std::int64_t Rehearsal::total_memory() const { return std::accumulate(memory.begin(), memory.end(), std::int64_t{0}); }
+
+Rehearsal rehearse(const RunPlan& run, int rank) {
+    const std::unique_ptr<device::CountingDevice> device = device::make_counting_device({});
+    const std::unique_ptr<comm::Executor> executor =
+        comm::make_counting_executor(rank, run.mesh, run.engine.store.links);
+    const std::int64_t targets = run.engine.micro_batches * run.engine.micro_batch_size * run.engine.sequence_length;
+    ObservedAgreement agreement(targets, *device);
+    Engine engine({run.spec, run.plan, run.mesh, rank, *device, *executor, agreement}, run.engine, PoolSizes{});
+    device->reset_total();
+    executor->reset_totals();
+    const double begin = engine.compute().record().modelled_seconds;
+    engine.step(1, 1.0, [](std::int64_t, std::span<std::int32_t>, std::span<std::int32_t>) {});
+
+    Rehearsal result;
+    for (std::int64_t category = 0; category < device::kMemoryCategories; ++category) {
+        result.memory[static_cast<std::size_t>(category)] =
+            engine.memory().peak(static_cast<device::MemoryCategory>(category));
+    }
+    result.pools = engine.high_water();
+    result.transfers = executor->totals();
+    for (const comm::TransferSchedule* schedule : engine.weights().publish_schedules()) {
+        result.optimizer_bytes_sent += schedule->bytes_sent();
+    }
+    result.model_flops = agreement.flops_before_optimizer();
+    result.optimizer_flops = device->total().flops - result.model_flops;
+    result.step_seconds = engine.compute().record().modelled_seconds - begin;
+    return result;
+}
+
+}  // namespace mfsdp::runtime

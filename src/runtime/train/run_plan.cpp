@@ -1,0 +1,130 @@
+#include "mfsdp/runtime/train/run_plan.h"
+
+#include "mfsdp/base/error.h"
+#include "mfsdp/optim/muon.h"
+
+#include <algorithm>
+#include <string>
+
+namespace mfsdp::runtime {
+
+namespace {
+
+template <class To, class From>
+To same_name(From value) {
+    // The configuration lists these names in the order of the lower layer's enum.
+    return static_cast<To>(value);
+}
+
+std::shared_ptr<optim::MatrixOptimizer> make_matrix_optimizer(const MatrixOptimizerConfig& config) {
+    if (config.name == MatrixOptimizerName::none) return nullptr;
+    optim::MuonOptions options;
+    options.momentum = config.momentum;
+    options.momentum_form = same_name<optim::MomentumForm>(config.momentum_form);
+    options.nesterov = config.nesterov;
+    options.num_ns_steps = config.num_ns_steps;
+    options.coefficient_type = same_name<optim::CoefficientType>(config.coefficient_type);
+    options.scale_mode = same_name<optim::ScaleMode>(config.scale_mode);
+    options.extra_scale_factor = config.extra_scale_factor;
+    return optim::make_muon(options);
+}
+
+comm::Mesh make_mesh(const TrainConfig& config, std::vector<int> node_of_rank) {
+    const auto ranks = static_cast<std::int64_t>(node_of_rank.size());
+    const std::int64_t replicate = config.parallel.mesh.replicate;
+    const std::int64_t shard = config.parallel.mesh.shard.value_or(std::max<std::int64_t>(1, ranks / replicate));
+    if (replicate * shard != ranks) {
+        throw ConfigError("config: parallel.mesh: " + std::to_string(replicate) + " x " + std::to_string(shard) +
+                          " needs " + std::to_string(replicate * shard) + " ranks, started with " +
+                          std::to_string(ranks));
+    }
+    return {static_cast<int>(replicate), static_cast<int>(shard), std::move(node_of_rank)};
+}
+
+std::int64_t elements(const std::vector<optim::StateSpec>& states) {
+    std::int64_t total = 0;
+    for (const optim::StateSpec& state : states) {
+        std::int64_t count = 1;
+        for (const std::int64_t size : state.shape) count *= size;
+        total += count;
+    }
+    return total;
+}
+
+/// FLOPs per element that AdamW is counted with: the operation's own cost.
+std::int64_t adamw_flops(std::int64_t count) {
+    const auto flat = device::Tensor::dense(nullptr, device::DType::float32, {count});
+    return device::AdamWStep{.weight = flat, .exp_avg = flat, .exp_avg_sq = flat, .gradient = flat}.cost().flops;
+}
+
+OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, const OptimizerSetup& optimizer) {
+    constexpr std::int64_t kFloatBytes = 4;
+    OwnershipCost cost;
+    std::int64_t state = 0;
+    if (role == optim::Role::matrix) {
+        state = elements(optimizer.matrix->states(spec.rows(), spec.columns()));
+        if (optimizer.split_row_blocks && !spec.row_blocks.empty()) {
+            for (const model::RowBlock& block : spec.row_blocks) {
+                cost.flops += optimizer.matrix->flops(block.row_count, spec.columns());
+            }
+        } else {
+            cost.flops = optimizer.matrix->flops(spec.rows(), spec.columns());
+        }
+    } else {
+        state = elements(optim::adamw_states(spec.shape));
+        cost.flops = adamw_flops(spec.count());
+    }
+    cost.bytes = kFloatBytes * (2 * spec.count() + state);  // weight, gradient, state
+    return cost;
+}
+
+ParameterRates rates_of(const model::ParameterSpec& spec, optim::Role role, const OptimizerConfig& config) {
+    if (role == optim::Role::matrix) return {config.matrix.lr, config.matrix.weight_decay};
+    const bool decays = spec.kind != model::ParameterKind::vector || config.element.decay_vectors;
+    return {config.element.lr, decays ? config.element.weight_decay : 0.0};
+}
+
+}  // namespace
+
+RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) {
+    RunPlan run;
+    run.mesh = make_mesh(config, std::move(node_of_rank));
+    run.spec = model::describe_model(config.model);
+    const bool use_matrix = config.optimizer.matrix.name != MatrixOptimizerName::none;
+    run.roles = optim::route(run.spec, {use_matrix, config.optimizer.matrix.exclude});
+
+    EngineOptions& engine = run.engine;
+    engine.micro_batch_size = config.train.micro_batch_size;
+    engine.sequence_length = config.train.seq_len;
+    engine.micro_batches = config.train.global_batch_size / config.train.micro_batch_size;
+    engine.clip_grad = config.optimizer.clip_grad;
+    engine.store.prefetch_units = config.parallel.prefetch_units;
+    engine.store.prefetch_bytes = config.parallel.prefetch_bytes.value_or(-1);
+    engine.store.reshard_after_forward = config.parallel.reshard_after_forward;
+    engine.store.gather = same_name<comm::GatherAlgorithm>(config.parallel.collectives.gather);
+    engine.store.build.chunk_bytes = config.parallel.collectives.chunk_bytes;
+    engine.optimizer.matrix = make_matrix_optimizer(config.optimizer.matrix);
+    engine.optimizer.split_row_blocks = config.optimizer.matrix.split_qkv;
+    engine.optimizer.element = {config.optimizer.element.beta1, config.optimizer.element.beta2,
+                                config.optimizer.element.eps};
+    for (std::size_t i = 0; i < run.spec.parameters.size(); ++i) {
+        engine.optimizer.rates.push_back(rates_of(run.spec.parameters[i], run.roles[i], config.optimizer));
+        run.costs.push_back(cost_of(run.spec.parameters[i], run.roles[i], engine.optimizer));
+    }
+    run.plan =
+        make_shard_plan({run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner});
+    return run;
+}
+
+Balance balance(const std::vector<RankLoad>& loads) {
+    Balance result;
+    for (const RankLoad& load : loads) {
+        result.largest_bytes = std::max(result.largest_bytes, load.bytes);
+        result.largest_flops = std::max(result.largest_flops, load.flops);
+        result.mean_bytes += static_cast<double>(load.bytes) / static_cast<double>(loads.size());
+        result.mean_flops += static_cast<double>(load.flops) / static_cast<double>(loads.size());
+    }
+    return result;
+}
+
+}  // namespace mfsdp::runtime
