@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <ostream>
 
@@ -13,7 +14,7 @@
 namespace mfsdp::runtime {
 namespace {
 
-constexpr std::int64_t kBarCells = 20;
+constexpr std::size_t kBarCells = 20;
 constexpr double kSmoothing = 0.1;  // about the last twenty updates decide the ETA
 constexpr const char* kClearLine = "\r\x1b[K";
 
@@ -31,7 +32,7 @@ std::string rate_text(double per_second) {
 }
 
 std::string position_text(std::int64_t step, std::int64_t total_steps) {
-    return "step " + std::to_string(step) + "/" + std::to_string(total_steps);
+    return format("step %lld/%lld", static_cast<long long>(step), static_cast<long long>(total_steps));
 }
 
 }  // namespace
@@ -59,11 +60,13 @@ std::string progress_bar(const ProgressUpdate& update, std::int64_t total_steps,
     const std::int64_t step = std::clamp<std::int64_t>(update.step, 0, total_steps);
     const auto share = static_cast<double>(step) / static_cast<double>(total_steps);
     // Rounded down, so that a full bar and 100% mean the end.
-    const auto cells = static_cast<std::size_t>(share * kBarCells);
-    return "[" + std::string(cells, '#') + std::string(kBarCells - cells, '.') + "] " +
-           format("%3d%%", static_cast<int>(share * 100)) + "  " + position_text(update.step, total_steps) +
-           format("  loss %.4f  ", update.loss) + rate_text(update.tokens_per_second) + " tokens/s  ETA " +
-           duration_text(eta_seconds);
+    const auto cells = static_cast<std::size_t>(share * static_cast<double>(kBarCells));
+    std::string text = "[";
+    text.append(cells, '#').append(kBarCells - cells, '.');
+    text += format("] %3d%%  ", static_cast<int>(share * 100));
+    text += position_text(update.step, total_steps) + format("  loss %.4f  ", update.loss);
+    text += rate_text(update.tokens_per_second) + " tokens/s  ETA " + duration_text(eta_seconds);
+    return text;
 }
 
 bool draws_bar(ConsoleStyle style) {
