@@ -72,6 +72,9 @@ bool ring_applies(const Movement& movement) {
 
 TransferSchedule build_ring_gather(const Movement& movement, int rank, const BuildOptions& options) {
     check_movement(movement, rank);
+    const bool nothing_wanted = std::all_of(movement.to.pieces.begin(), movement.to.pieces.end(),
+                                            [](const std::vector<Piece>& pieces) { return pieces.empty(); });
+    if (nothing_wanted) return {movement.name, {}, 0};  // replicated weights, say, whoever holds them
     if (!ring_applies(movement)) {
         throw ConfigError("comm: the ring gather cannot serve '" + movement.name +
                           "': it needs one holder per element and ranks that want all they do not hold; use the direct "
