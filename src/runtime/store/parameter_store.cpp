@@ -55,6 +55,7 @@ ParameterStore::ParameterStore(const RankContext& context, const StoreOptions& o
     groups_.reserve(context.plan.groups.size());
     for (std::size_t group = 0; group < context.plan.groups.size(); ++group)
         build_group(static_cast<std::int64_t>(group));
+    even_out_blocks();
     std::size_t most = 0;
     for (const model::UnitSpec& unit : context.spec.units) most = std::max(most, unit.parameters.size());
     bound_.reserve(most);
@@ -92,6 +93,23 @@ void ParameterStore::build_group(std::int64_t index_of_group) {
     }
     for (std::size_t slot = 0; slot < parameters.size(); ++slot) {
         places_[index(parameters[slot])] = {index_of_group, static_cast<std::int64_t>(slot)};
+    }
+}
+
+void ParameterStore::even_out_blocks() {
+    // What a rank need not gather differs from block to block, by what it owns. Blocks of one size leave no holes in
+    // the pool when they take turns; what is smaller takes as much, so that a block fits where it was.
+    const auto is_block = [&](std::size_t g) {
+        const std::vector<std::int64_t>& users = context_.plan.groups[g].users;
+        return users.size() == 1 && users[0] > 0 && users[0] < context_.spec.head_unit();
+    };
+    std::int64_t largest = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+        if (is_block(g)) largest = std::max(largest, groups_[g].gathered_bytes);
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+        const std::int64_t bytes = groups_[g].gathered_bytes;
+        groups_[g].pooled_bytes = bytes > 0 ? std::max(largest, bytes) : 0;
     }
 }
 
@@ -209,8 +227,10 @@ std::vector<OwnedRows> ParameterStore::owned() const {
 
 void ParameterStore::start_gather(Group& group) {
     if (group.state != State::sharded) return;
-    group.block = pool_.allocate(group.gathered_bytes, *lane_);
+    group.block = pool_.allocate(group.pooled_bytes, *lane_);
     group.state = State::in_pool;
+    gathered_bytes_ += group.gathered_bytes;
+    peak_gathered_bytes_ = std::max(peak_gathered_bytes_, gathered_bytes_);
     group.ready = {};
     if (!group.gathers) return;
     group.ready = context_.executor.start(group.gather, comm::Lane::gather, buffers(group), lane_->record());
@@ -271,6 +291,7 @@ void ParameterStore::release(std::int64_t visit) noexcept {
             continue;
         }
         pool_.release(group.block, context_.compute.record());
+        gathered_bytes_ -= group.gathered_bytes;
         group.state = State::sharded;
     }
 }

@@ -47,6 +47,7 @@ Rehearsal rehearse(const RunPlan& run, int rank) {
             engine.memory().peak(static_cast<device::MemoryCategory>(category));
     }
     result.pools = engine.high_water();
+    result.peak_gathered_bytes = engine.weights().peak_gathered_bytes();
     result.transfers = executor->totals();
     for (const comm::TransferSchedule* schedule : engine.weights().publish_schedules()) {
         result.optimizer_bytes_sent += schedule->bytes_sent();

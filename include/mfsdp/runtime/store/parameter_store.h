@@ -80,7 +80,10 @@ class ParameterStore {
 
     [[nodiscard]] const std::vector<Visit>& visits() const { return visits_; }
     [[nodiscard]] const GroupLayout& layout(std::int64_t group) const { return groups_[index(group)].layout; }
+    /// Size that the pool of gathered weights has reached.
     [[nodiscard]] std::int64_t gathered_high_water() const { return pool_.high_water(); }
+    /// Most bytes of weights gathered at once: never more than those of 1 + prefetch_units consecutive units.
+    [[nodiscard]] std::int64_t peak_gathered_bytes() const { return peak_gathered_bytes_; }
     [[nodiscard]] comm::GatherAlgorithm gather_algorithm(std::int64_t group) const {
         return groups_[index(group)].algorithm;
     }
@@ -119,10 +122,11 @@ class ParameterStore {
         comm::GatherAlgorithm algorithm = comm::GatherAlgorithm::direct;
         comm::TransferSchedule gather;
         comm::TransferSchedule publish;
-        bool gathers = false;    // on some rank
-        bool publishes = false;  // on some rank
+        bool gathers = false;             // on some rank
+        bool publishes = false;           // on some rank
         std::int64_t at_rest_offset = 0;  // elements from the start of weights_
         std::int64_t gathered_bytes = 0;
+        std::int64_t pooled_bytes = 0;               // what is asked from the pool: the same for every block
         std::vector<std::int64_t> gathered_offsets;  // by slot; -1: at rest, whole
         std::vector<device::Tensor> resting;         // by slot: the whole parameter where it rests
         State state = State::sharded;
@@ -137,6 +141,7 @@ class ParameterStore {
 
     static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
     void build_group(std::int64_t group);
+    void even_out_blocks();
     void start_gather(Group& group);
     void prefetch(std::int64_t visit);
     void release(std::int64_t visit) noexcept;
@@ -156,6 +161,8 @@ class ParameterStore {
     std::vector<device::Tensor> bound_;     // weights of the present lease
     device::Event last_transfer_;
     double exposed_seconds_ = 0.0;
+    std::int64_t gathered_bytes_ = 0;
+    std::int64_t peak_gathered_bytes_ = 0;
 };
 
 }  // namespace mfsdp::runtime
