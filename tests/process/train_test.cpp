@@ -1,0 +1,230 @@
+// The programs as their users start them: real processes, exit codes, files.
+
+#include "support/catch.h"
+#include "support/process.h"
+#include "support/temporary_directory.h"
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+using mfsdp::test::count_of;
+using mfsdp::test::ProcessResult;
+using mfsdp::test::run_command;
+using mfsdp::test::TemporaryDirectory;
+using mfsdp::test::under_mpirun;
+using nlohmann::json;
+
+namespace {
+
+const std::string kTrain = MFSDP_BINARY_DIR "/bin/mfsdp-train";
+const std::string kPlan = MFSDP_BINARY_DIR "/bin/mfsdp-plan";
+
+/// A run of a few seconds on text that the test writes.
+class SmallRun {
+  public:
+    SmallRun() {
+        std::string text;
+        for (int line = 0; line < 400; ++line)
+            text += "the owner of row " + std::to_string(line * line) + " keeps it\n";
+        mfsdp::test::write_file(directory_ / "text.txt", text);
+        document_ = {{"model",
+                      {{"model_type", "gpt2"},
+                       {"vocab_size", 257},
+                       {"n_embd", 24},
+                       {"n_layer", 2},
+                       {"n_head", 3},
+                       {"n_positions", 32}}},
+                     {"data", {{"train", {directory_ / "text.txt"}}, {"format", "bytes"}}},
+                     {"train", {{"steps", 6}, {"seq_len", 32}, {"micro_batch_size", 1}, {"global_batch_size", 7}}},
+                     {"optimizer", {{"lr", 0.01}, {"matrix", {{"name", "muon"}, {"ns_dtype", "float32"}}}}},
+                     {"precision", {{"param_dtype", "float32"}}},
+                     {"telemetry", {{"run_dir", directory_ / "run"}}}};
+        write();
+    }
+
+    json& document() { return document_; }
+    void write() { mfsdp::test::write_file(config(), document_.dump()); }
+    [[nodiscard]] std::string config() const { return directory_ / "config.json"; }
+    [[nodiscard]] std::string path(std::string_view name) const { return directory_ / name; }
+    [[nodiscard]] std::string train(const std::string& extra = "") const {
+        return kTrain + " --config " + config() + " " + extra;
+    }
+
+    /// Loss and norm of every step, as written: shortest round-trip text, so equal text is equal bits.
+    [[nodiscard]] std::vector<std::string> trajectory(const std::string& run_dir) const {
+        std::vector<std::string> result;
+        std::ifstream file(path(run_dir) + "/metrics.jsonl");
+        for (std::string line; std::getline(file, line);) {
+            const json record = json::parse(line);
+            if (record.at("kind") == "train")
+                result.push_back(record.at("loss").dump() + " " + record.at("grad_norm").dump());
+        }
+        return result;
+    }
+
+  private:
+    TemporaryDirectory directory_;
+    json document_;
+};
+
+}  // namespace
+
+TEST_CASE("real processes train to the same bits on 1 2 3 4 and 8 ranks") {
+    const SmallRun run;
+    const ProcessResult alone = run_command(run.train("--set telemetry.run_dir=" + run.path("run1")));
+    INFO(alone.output);
+    REQUIRE(alone.exit_code == 0);
+    const std::vector<std::string> trajectory = run.trajectory("run1");
+    REQUIRE(trajectory.size() == 6);
+    CHECK(trajectory.front() != trajectory.back());
+    const std::string model = mfsdp::test::read_file(run.path("run1") + "/model/model.safetensors");
+    REQUIRE(model.size() > 10000);
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+        for (const std::string strategy : {"matrix_fsdp", "zero1_owner", "ddp"}) {
+            if (ranks != 4 && strategy != "matrix_fsdp") continue;
+            const std::string name = "run_" + strategy + std::to_string(ranks);
+            const ProcessResult many = run_command(
+                under_mpirun(ranks, run.train("--set parallel.strategy=" + strategy +
+                                              " --set threads=1 --set telemetry.run_dir=" + run.path(name))));
+            INFO(many.output);
+            REQUIRE(many.exit_code == 0);
+            CHECK(run.trajectory(name) == trajectory);
+            CHECK(mfsdp::test::read_file(run.path(name) + "/model/model.safetensors") == model);
+        }
+    }
+}
+
+TEST_CASE("a configuration error ends all ranks with exit code 2 and one message") {
+    SmallRun run;
+    run.document()["optimizer"]["momentun"] = 1;
+    run.write();
+    const ProcessResult result = run_command(under_mpirun(3, run.train()), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 2);
+    CHECK(count_of(result.output, "config: optimizer.momentun: unknown key") == 1);
+    CHECK(result.seconds < 30);
+}
+
+TEST_CASE("a mesh that does not fit the ranks is refused with exit code 2") {
+    const SmallRun run;
+    const ProcessResult result = run_command(under_mpirun(2, run.train("--set parallel.mesh.shard=4")), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 2);
+    CHECK(count_of(result.output, "config: parallel.mesh: 1 x 4 needs 4 ranks, started with 2") == 1);
+}
+
+TEST_CASE("ranks with different configurations stop at start and say what differs") {
+    const SmallRun run;
+    const ProcessResult result =
+        run_command(under_mpirun(1, run.train() + " : -np 1 " + run.train("--set train.seed=99")), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 2);
+    CHECK(count_of(result.output, "configuration") >= 1);
+}
+
+TEST_CASE("a damaged token on one rank ends the whole job with exit code 3") {
+    SmallRun run;
+    std::string file(1024, '\0');
+    const std::int32_t count = 4000;
+    const std::int32_t magic = 20240520, version = 1;
+    std::memcpy(file.data(), &magic, 4);
+    std::memcpy(file.data() + 4, &version, 4);
+    std::memcpy(file.data() + 8, &count, 4);
+    for (int token = 0; token < count; ++token) {
+        const auto id = static_cast<std::uint16_t>(token == 3000 ? 9999 : token % 250);
+        file.append(reinterpret_cast<const char*>(&id), 2);
+    }
+    mfsdp::test::write_file(run.path("tokens.bin"), file);
+    run.document()["data"] = {{"train", {run.path("tokens.bin")}}, {"shuffle", false}};
+    run.document()["train"]["steps"] = 40;
+    run.write();
+    const ProcessResult result = run_command(under_mpirun(3, run.train()), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 3);
+    CHECK(count_of(result.output, "token 3000 is 9999, the model has 257 ids") == 1);
+    CHECK(result.seconds < 30);
+}
+
+TEST_CASE("a loss that is not finite ends all ranks with exit code 5") {
+    const SmallRun run;
+    const ProcessResult result = run_command(
+        under_mpirun(2, run.train("--set optimizer.lr=1e30 --set optimizer.clip_grad=0 --set train.steps=50")), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 5);
+    CHECK(count_of(result.output, "not finite; nothing was updated") == 1);
+    CHECK(result.seconds < 30);
+}
+
+TEST_CASE("a killed rank ends the whole job within 30 seconds") {
+    const SmallRun run;
+    const std::string command =
+        under_mpirun(3, run.train("--set train.steps=1000000 --set checkpoint.export_at_end=false")) +
+        " & sleep 3; pkill -KILL -n -f " + run.config() + "; wait $!";
+    const ProcessResult result = run_command(command, 60);
+    INFO(result.output);
+    CHECK(result.exit_code != 0);
+    CHECK(result.exit_code != 124);
+    CHECK(result.seconds < 33);
+}
+
+TEST_CASE("a run directory is held by one run and must be writable") {
+    const SmallRun run;
+    mfsdp::test::write_file(run.path("file"), "not a folder");
+    const ProcessResult result = run_command(run.train("--set telemetry.run_dir=" + run.path("file") + "/run"), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 2);
+}
+
+TEST_CASE("print-config gives a valid configuration that trains to the same bits") {
+    const SmallRun run;
+    const ProcessResult printed = run_command(run.train("--print-config"), 60);
+    REQUIRE(printed.exit_code == 0);
+    mfsdp::test::write_file(run.path("printed.json"), printed.output);
+    const ProcessResult again =
+        run_command(kTrain + " --config " + run.path("printed.json") + " --set telemetry.run_dir=" + run.path("run2"));
+    INFO(again.output);
+    REQUIRE(again.exit_code == 0);
+    REQUIRE(run_command(run.train()).exit_code == 0);
+    const std::vector<std::string> trajectory = run.trajectory("run");
+    REQUIRE(trajectory.size() == 6);
+    CHECK(run.trajectory("run2") == trajectory);
+    // The resolved configuration that the run saved is a valid input too.
+    const ProcessResult resolved =
+        run_command(kTrain + " --config " + run.path("run") + "/config.resolved.json --set " +
+                    "telemetry.run_dir=" + run.path("run3"));
+    INFO(resolved.output);
+    REQUIRE(resolved.exit_code == 0);
+    CHECK(run.trajectory("run3") == trajectory);
+}
+
+TEST_CASE("mfsdp-plan plans and rehearses without ranks and data files") {
+    SmallRun run;
+    run.document()["data"]["train"] = {"/nowhere/*.txt"};
+    run.write();
+    const ProcessResult table = run_command(kPlan + " --config " + run.config() + " --world 5", 60);
+    INFO(table.output);
+    REQUIRE(table.exit_code == 0);
+    CHECK(count_of(table.output, "transformer.h.1.attn.c_attn.weight [72, 24] matrix") == 1);
+    CHECK(count_of(table.output, "optimizer GFLOP") >= 1);
+    const ProcessResult document = run_command(kPlan + " --config " + run.config() + " --world 5 --json", 60);
+    REQUIRE(document.exit_code == 0);
+    const json plan = json::parse(document.output);
+    CHECK(plan.at("per_rank").size() == 5);
+    CHECK(plan.at("per_rank")[4].at("memory_total_bytes").get<std::int64_t>() > 0);
+    CHECK(run_command(kPlan + " --config /nowhere.json", 60).exit_code == 2);
+}
+
+TEST_CASE("usage errors exit with 2 and help with 0") {
+    CHECK(run_command(kTrain, 60).exit_code == 2);
+    CHECK(run_command(kTrain + " --nonsense", 60).exit_code == 2);
+    const ProcessResult help = run_command(kTrain + " --help", 60);
+    CHECK(help.exit_code == 0);
+    CHECK(count_of(help.output, "--print-config") == 1);
+}
