@@ -2,6 +2,7 @@
 
 #include "mfsdp/device/cpu_device.h"
 
+#include "../../src/device/cpu/product.h"
 #include "device/conformance_memory.h"
 #include "support/catch.h"
 
@@ -13,12 +14,18 @@
 namespace mfsdp::device::conformance {
 
 std::vector<Backend> backends() {
-    return {
+    std::vector<Backend> result{
         {"cpu", {1, 2, 3, 4, 8}, [](int threads) { return make_cpu_device({.threads = threads}); }},
         {"cpu with guarded addresses",
          {2},
          [](int threads) { return make_cpu_device({.threads = threads, .guard_addresses = true}); }},
     };
+    if (cpu::has_onednn()) {
+        result.push_back({"cpu with products by oneDNN", {1, 2, 8}, [](int threads) {
+                              return make_cpu_device({.threads = threads, .products = ProductKernel::onednn});
+                          }});
+    }
+    return result;
 }
 
 Filling normal(double standard_deviation) {

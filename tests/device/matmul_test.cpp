@@ -4,6 +4,7 @@
 #include "mfsdp/device/cpu_device.h"
 
 #include "../../src/device/cpu/panels.h"
+#include "../../src/device/cpu/product.h"
 #include "device/transfers.h"
 #include "support/catch.h"
 
@@ -18,6 +19,12 @@ using test::Bench;
 using test::random_values;
 using test::same_bits;
 
+/// Every way of computing products that this program has.
+std::vector<ProductKernel> kernels() {
+    if (cpu::has_onednn()) return {ProductKernel::own, ProductKernel::onednn};
+    return {ProductKernel::own};
+}
+
 struct Sides {
     std::int64_t m, n, k;
     bool transpose_a = false, transpose_b = false;
@@ -27,9 +34,9 @@ Tensor as_matrix(const Tensor& values, std::int64_t rows, std::int64_t columns, 
     return transposed ? values.reshape({columns, rows}) : values.reshape({rows, columns});
 }
 
-std::vector<float> multiply(int threads, const Sides& s, const std::vector<float>& a, const std::vector<float>& b,
-                            std::int64_t offset = 0) {
-    Bench bench(make_cpu_device({.threads = threads}));
+std::vector<float> multiply(ProductKernel kernel, int threads, const Sides& s, const std::vector<float>& a,
+                            const std::vector<float>& b, std::int64_t offset = 0) {
+    Bench bench(make_cpu_device({.threads = threads, .products = kernel}));
     const Tensor out = bench.reserve(DType::float32, s.m * s.n, offset).reshape({s.m, s.n});
     launch(bench.stream(), Matmul{out,
                                   as_matrix(bench.send(a, offset), s.m, s.k, s.transpose_a),
@@ -63,13 +70,14 @@ Element element(const Sides& s, const std::vector<float>& a, const std::vector<f
 }  // namespace
 
 TEST_CASE("weight gradients over many tokens have the same bits for 1, 2, 3, 4 and 8 threads") {
+    const auto kernel = GENERATE(from_range(kernels()));
     for (const std::int64_t tokens : {4096, 16384}) {
         for (const Sides& s : {Sides{16, 16, tokens, true}, Sides{64, 256, tokens, true}, Sides{256, 64, tokens, true},
                                Sides{48, 200, tokens, true}, Sides{256, 256, tokens, true}}) {
             INFO(s.m << " x " << s.n << ", " << tokens << " tokens");
             const std::vector<float> a = random_values(s.m * s.k, 1), b = random_values(s.k * s.n, 2);
-            const std::vector<float> one = multiply(1, s, a, b);
-            for (const int threads : {2, 3, 4, 8}) CHECK(same_bits(multiply(threads, s, a, b), one));
+            const std::vector<float> one = multiply(kernel, 1, s, a, b);
+            for (const int threads : {2, 3, 4, 8}) CHECK(same_bits(multiply(kernel, threads, s, a, b), one));
             for (const std::int64_t at : {std::int64_t{0}, s.m * s.n / 3, s.m * s.n - 1}) {
                 const Element wanted = element(s, a, b, at / s.n, at % s.n);
                 CHECK(std::abs(static_cast<double>(one[static_cast<std::size_t>(at)]) - wanted.value) <
@@ -80,11 +88,12 @@ TEST_CASE("weight gradients over many tokens have the same bits for 1, 2, 3, 4 a
 }
 
 TEST_CASE("products of many panels agree with a double loop, for any number of threads and any alignment") {
+    const auto kernel = GENERATE(from_range(kernels()));
     for (const bool transpose_a : {false, true}) {
         for (const bool transpose_b : {false, true}) {
             const Sides s{600, 500, 90, transpose_a, transpose_b};
             const std::vector<float> a = random_values(s.m * s.k, 3), b = random_values(s.k * s.n, 4);
-            const std::vector<float> one = multiply(1, s, a, b);
+            const std::vector<float> one = multiply(kernel, 1, s, a, b);
             std::int64_t wrong = 0;
             for (std::int64_t at = 0; at < s.m * s.n; ++at) {
                 const Element wanted = element(s, a, b, at / s.n, at % s.n);
@@ -92,14 +101,16 @@ TEST_CASE("products of many panels agree with a double loop, for any number of t
                 wrong += error <= 1e-6 * wanted.magnitude ? 0 : 1;  // a NaN is wrong too
             }
             CHECK(wrong == 0);
-            for (const int threads : {2, 3, 8}) CHECK(same_bits(multiply(threads, s, a, b), one));
-            for (const std::int64_t offset : {1, 2, 3, 5, 7}) CHECK(same_bits(multiply(2, s, a, b, offset), one));
+            for (const int threads : {2, 3, 8}) CHECK(same_bits(multiply(kernel, threads, s, a, b), one));
+            for (const std::int64_t offset : {1, 2, 3, 5, 7})
+                CHECK(same_bits(multiply(kernel, 2, s, a, b, offset), one));
         }
     }
 }
 
 TEST_CASE("a batch has the bits of single products") {
-    Bench bench(make_cpu_device({.threads = 3}));
+    const auto kernel = GENERATE(from_range(kernels()));
+    Bench bench(make_cpu_device({.threads = 3, .products = kernel}));
     constexpr std::int64_t kBatch = 5, kRows = 70, kColumns = 300, kInner = 200;
     const Tensor a = bench.send(random_values(kBatch * kRows * kInner, 5)).reshape({kBatch, kRows, kInner});
     const Tensor b = bench.send(random_values(kBatch * kColumns * kInner, 6)).reshape({kBatch, kColumns, kInner});
@@ -120,7 +131,8 @@ TEST_CASE("a batch has the bits of single products") {
 }
 
 TEST_CASE("beta = 0 overwrites NaN and infinity, also where there is nothing to multiply") {
-    Bench bench(make_cpu_device({}));
+    const auto kernel = GENERATE(from_range(kernels()));
+    Bench bench(make_cpu_device({.products = kernel}));
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
     const Tensor a = bench.send(std::vector<float>{1, 2, 3, 4, 5, 6}).reshape({2, 3});
     const Tensor b = bench.send(std::vector<float>{1, 0, 0, 1, 1, 1}).reshape({3, 2});
@@ -137,7 +149,8 @@ TEST_CASE("beta = 0 overwrites NaN and infinity, also where there is nothing to 
 
 TEST_CASE("rows may lie further apart than 2^31 elements") {
     // The guard mode's memory is given page by page, so such a matrix costs nothing.
-    Bench bench(make_cpu_device({.guard_addresses = true}));
+    const auto kernel = GENERATE(from_range(kernels()));
+    Bench bench(make_cpu_device({.guard_addresses = true, .products = kernel}));
     constexpr std::int64_t kStride = (std::int64_t{1} << 31) + 64;
     const Buffer memory(bench.device(), bench.ledger(), MemoryCategory::workspace, 4 * (2 * kStride + 8));
     Tensor b = memory.view(DType::float32, {3, 4});
@@ -178,6 +191,16 @@ TEST_CASE("products of the wrong shape, type or layout are refused with the tens
     Matmul biased{out, a, b};
     biased.bias = bench.reserve(DType::float32, 2);
     CHECK_THROWS_AS(biased.check(), InternalError);
+}
+
+TEST_CASE("a product is computed by whom the device was told, and the description says by whom") {
+    CHECK(make_cpu_device({.products = ProductKernel::own})->description().find("own products") != std::string::npos);
+    const CpuDeviceOptions with_onednn{.products = ProductKernel::onednn};
+    if (cpu::has_onednn()) {
+        CHECK(make_cpu_device(with_onednn)->description().find("oneDNN ") != std::string::npos);
+    } else {
+        CHECK_THROWS_AS(make_cpu_device(with_onednn), ConfigError);
+    }
 }
 
 TEST_CASE("a product costs two operations per multiply-add") {

@@ -7,7 +7,16 @@
 
 namespace mfsdp::device {
 
-/// How the CPU device works. The defaults are for production; the two test modes change no bits.
+/// Who computes matrix products; the bits of a result depend on it, and description() names it.
+enum class ProductKernel : std::uint8_t {
+    /// oneDNN where this program has it and the processor has wider vectors (AVX-512) than our own kernel uses, else
+    /// our own: on AVX2 that is as fast, and faster on panels of weight gradients.
+    automatic,
+    own,
+    onednn,  ///< ConfigError if this program was built without it
+};
+
+/// How the CPU device works. The defaults are for production; the two test modes (streams, addresses) change no bits.
 struct CpuDeviceOptions {
     int threads = 1;
     /// Streams run on threads of their own with random pauses between operations, so that a missing event shows.
@@ -17,9 +26,10 @@ struct CpuDeviceOptions {
     /// Device addresses lie in an inaccessible reservation; only operations, host_address() and explicit copies know
     /// the displacement to real memory. Whatever else follows a device address faults.
     bool guard_addresses = false;
+    ProductKernel products = ProductKernel::automatic;
 };
 
-/// ConfigError if this program was compiled for instructions that the processor lacks.
+/// ConfigError if this program was compiled for instructions that the processor lacks, or without the wanted products.
 [[nodiscard]] std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options);
 
 }  // namespace mfsdp::device

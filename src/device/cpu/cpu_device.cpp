@@ -37,10 +37,13 @@ class CpuOperations final : public ImplementOperations<CpuOperations, OperationT
 class CpuDevice final : public Device {
   public:
     explicit CpuDevice(const CpuDeviceOptions& options)
-        : options_(options), threads_(options.threads), operations_(make_context(options)) {}
+        : options_(options),
+          products_(cpu::choose_products(options.products)),
+          threads_(options.threads),
+          operations_(make_context(options)) {}
 
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cpu; }
-    [[nodiscard]] std::string description() const override { return "cpu " + cpu::describe_arithmetic(); }
+    [[nodiscard]] std::string description() const override { return "cpu " + cpu::describe_arithmetic(products_); }
 
     [[nodiscard]] std::unique_ptr<Stream> make_stream() override {
         if (!options_.asynchronous_streams) return cpu::make_inline_stream(*this);
@@ -78,10 +81,12 @@ class CpuDevice final : public Device {
   private:
     cpu::Context make_context(const CpuDeviceOptions& options) {
         if (options.guard_addresses) guarded_.emplace();
-        return {threads_, guarded_ ? guarded_->displacement() : 0};
+        return {threads_, guarded_ ? guarded_->displacement() : 0,
+                products_ == ProductKernel::onednn ? &cpu::multiply_by_onednn : &cpu::multiply_by_own_kernel};
     }
 
     CpuDeviceOptions options_;
+    ProductKernel products_;
     cpu::ThreadPool threads_;
     std::optional<cpu::GuardedMemory> guarded_;  // before the operations, which know the displacement
     std::vector<std::unique_ptr<HostTimeline>> timelines_;

@@ -81,7 +81,7 @@ void run(const Context& context, const Matmul& operation) {
         if (inner == 0 || operation.alpha == 0.0F) {
             scale(product);
         } else {
-            multiply(product);
+            context.multiply(product);
         }
         if (bias != nullptr) add_bias(product, bias + column);
     });

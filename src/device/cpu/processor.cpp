@@ -2,6 +2,8 @@
 
 #include "mfsdp/base/error.h"
 
+#include "device/cpu/product.h"
+
 #ifdef MFSDP_WITH_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 #endif
@@ -28,25 +30,36 @@ constexpr const char* kCompiledFor = "generic";
                       " instructions, which this processor lacks; build it with -DMFSDP_CPU_ARCH=x86-64.");
 }
 
+/// Whether a library tuned for this processor has wider vectors to work with than our own kernel's 256 bits.
+bool has_wider_vectors() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") != 0;
+#else
+    return true;
+#endif
+}
+
 #ifdef MFSDP_WITH_ONEDNN
-std::string describe_library() {
+std::string describe_onednn() {
     const dnnl_version_t* const version = dnnl_version();
-    std::string text = " oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+    std::string text = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
                        std::to_string(version->patch);
-    // The bits of enum values are the library's own account of the instruction sets, cumulative from SSE4.1 up.
-    switch (static_cast<int>(dnnl_get_effective_cpu_isa())) {
+    switch (const dnnl_cpu_isa_t instructions = dnnl_get_effective_cpu_isa()) {
         case dnnl_cpu_isa_sse41:
             return text + " sse41";
         case dnnl_cpu_isa_avx:
             return text + " avx";
         case dnnl_cpu_isa_avx2:
             return text + " avx2";
-        default:
-            return text + " isa " + std::to_string(static_cast<int>(dnnl_get_effective_cpu_isa()));
+        case dnnl_cpu_isa_avx512_core:
+            return text + " avx512_core";
+        default:  // newer sets have names that depend on the library's version; their numbers do not change
+            return text + " instructions " + std::to_string(static_cast<int>(instructions));
     }
 }
 #else
-std::string describe_library() { return " plain products"; }
+std::string describe_onednn() { return "oneDNN"; }
 #endif
 
 }  // namespace
@@ -66,6 +79,18 @@ void require_compiled_instructions() {
 #endif
 }
 
-std::string describe_arithmetic() { return kCompiledFor + describe_library(); }
+ProductKernel choose_products(ProductKernel wanted) {
+    if (wanted == ProductKernel::automatic) {
+        return has_onednn() && has_wider_vectors() ? ProductKernel::onednn : ProductKernel::own;
+    }
+    if (wanted == ProductKernel::onednn && !has_onednn()) {
+        throw ConfigError("device: products by oneDNN are wanted, but this program was built without it.");
+    }
+    return wanted;
+}
+
+std::string describe_arithmetic(ProductKernel products) {
+    return std::string(kCompiledFor) + " " + (products == ProductKernel::onednn ? describe_onednn() : "own products");
+}
 
 }  // namespace mfsdp::device::cpu

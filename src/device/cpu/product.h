@@ -21,10 +21,14 @@ struct Product {
     float alpha = 1.0F, beta = 0.0F;
 };
 
-/// The product by our own loops, on the calling thread. An element of c has the same bits wherever it lies in c.
-void multiply_plainly(const Product& product);
+using Multiply = void(const Product&);
 
-/// The product by oneDNN where this program has it, else by our own loops; on the calling thread alone.
-void multiply(const Product& product);
+/// The product by our own packed and tiled loops, on the calling thread. An element of c has the same bits wherever it
+/// lies in c, and on every processor with the instructions this program was compiled for.
+void multiply_by_own_kernel(const Product& product);
+
+/// The product by oneDNN, on the calling thread alone. InternalError if this program was built without it.
+void multiply_by_onednn(const Product& product);
+[[nodiscard]] bool has_onednn();
 
 }  // namespace mfsdp::device::cpu

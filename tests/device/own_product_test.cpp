@@ -41,7 +41,7 @@ void check_against_loops(const Case& t) {
                                           ? std::vector<float>(static_cast<std::size_t>(t.rows * t.columns), NAN)
                                           : random_values(t.rows * t.columns, 3);
     std::vector<float> c = before;
-    multiply_plainly(part(t, a, b, c, 0, t.rows, 0, t.columns));
+    multiply_by_own_kernel(part(t, a, b, c, 0, t.rows, 0, t.columns));
     double worst = 0.0;
     for (std::int64_t i = 0; i < t.rows; ++i) {
         for (std::int64_t j = 0; j < t.columns; ++j) {
@@ -67,7 +67,7 @@ void check_against_loops(const Case& t) {
 
 }  // namespace
 
-TEST_CASE("the plain product agrees with a double loop for every transposition, extent and factor") {
+TEST_CASE("our own product agrees with a double loop for every transposition, extent and factor") {
     for (const bool transpose_a : {false, true}) {
         for (const bool transpose_b : {false, true}) {
             for (const Case& t : {Case{1, 1, 1}, Case{5, 15, 7}, Case{6, 16, 8}, Case{7, 17, 9}, Case{13, 40, 300},
@@ -80,17 +80,17 @@ TEST_CASE("the plain product agrees with a double loop for every transposition, 
     }
 }
 
-TEST_CASE("an element of a plain product has the same bits wherever the product is cut") {
+TEST_CASE("an element of one of our own products has the same bits wherever the product is cut") {
     const Case whole{101, 205, 333, true, false, 1.0F, 0.0F};
     const std::vector<float> a = random_values(whole.rows * whole.inner, 4);
     const std::vector<float> b = random_values(whole.inner * whole.columns, 5);
     std::vector<float> at_once(static_cast<std::size_t>(whole.rows * whole.columns)), in_parts = at_once;
-    multiply_plainly(part(whole, a, b, at_once, 0, whole.rows, 0, whole.columns));
+    multiply_by_own_kernel(part(whole, a, b, at_once, 0, whole.rows, 0, whole.columns));
     for (const std::int64_t row : {0, 3, 50}) {
         const std::int64_t row_end = row == 0 ? 3 : row == 3 ? 50 : whole.rows;
         for (const std::int64_t column : {0, 1, 130}) {
             const std::int64_t column_end = column == 0 ? 1 : column == 1 ? 130 : whole.columns;
-            multiply_plainly(part(whole, a, b, in_parts, row, row_end - row, column, column_end - column));
+            multiply_by_own_kernel(part(whole, a, b, in_parts, row, row_end - row, column, column_end - column));
         }
     }
     CHECK(same_bits(at_once, in_parts));

@@ -1,6 +1,6 @@
-#include "device/cpu/product.h"
-
 #include "mfsdp/base/error.h"
+
+#include "device/cpu/product.h"
 
 #include <string>
 
@@ -15,7 +15,9 @@ namespace mfsdp::device::cpu {
 static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP || DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_SEQ,
               "this oneDNN has threads of its own that cannot be held back; configure with -DMFSDP_WITH_ONEDNN=OFF");
 
-void multiply(const Product& product) {
+bool has_onednn() { return true; }
+
+void multiply_by_onednn(const Product& product) {
     const auto letter = [](const MatrixOperand& operand) { return operand.transposed ? 'T' : 'N'; };
     const dnnl_status_t status = dnnl_sgemm(
         letter(product.a), letter(product.b), product.rows, product.columns, product.inner, product.alpha,
@@ -28,7 +30,11 @@ void multiply(const Product& product) {
 
 #else
 
-void multiply(const Product& product) { multiply_plainly(product); }
+bool has_onednn() { return false; }
+
+void multiply_by_onednn(const Product& /*product*/) {
+    MFSDP_ASSERT(has_onednn(), "the device offers oneDNN's products only where this program has them");
+}
 
 #endif
 

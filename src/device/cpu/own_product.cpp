@@ -1,0 +1,141 @@
+#include "device/cpu/float8.h"
+#include "device/cpu/pack.h"
+#include "device/cpu/product.h"
+#include "device/cpu/scratch.h"
+
+#include <algorithm>
+#include <array>
+
+namespace mfsdp::device::cpu {
+
+namespace {
+
+// A tile of c that stays in registers: 6 x 2 vectors and three for the operands fill the sixteen of AVX2.
+constexpr std::int64_t kTileRows = 6;
+constexpr std::int64_t kTileColumns = 2 * kLanes;
+// A packed block of a (96 KiB) stays in the second-level cache while all of b passes; a packed tile of b (16 KiB) in
+// the first-level cache while the tiles of a pass. kInnerBlock also sets the order of additions.
+constexpr std::int64_t kInnerBlock = 256;
+constexpr std::int64_t kRowBlock = 16 * kTileRows;
+constexpr std::int64_t kColumnBlock = 48 * kTileColumns;
+
+struct Range {
+    std::int64_t begin, size;
+};
+
+Range block(std::int64_t begin, std::int64_t block_size, std::int64_t end) {
+    return {begin, std::min(block_size, end - begin)};
+}
+
+Strip rows_of_a(const Product& product, Range rows, Range inner) {
+    const MatrixOperand& a = product.a;
+    const std::int64_t row_stride = a.transposed ? 1 : a.stride, inner_stride = a.transposed ? a.stride : 1;
+    return {a.data + rows.begin * row_stride + inner.begin * inner_stride, rows.size, inner.size, row_stride,
+            inner_stride};
+}
+
+Strip columns_of_b(const Product& product, Range columns, Range inner) {
+    const MatrixOperand& b = product.b;
+    const std::int64_t column_stride = b.transposed ? b.stride : 1, inner_stride = b.transposed ? 1 : b.stride;
+    return {b.data + columns.begin * column_stride + inner.begin * inner_stride, columns.size, inner.size,
+            column_stride, inner_stride};
+}
+
+/// Six rows of a as the tile reads them: packed inner index by inner index where a is transposed, else where they lie,
+/// for six streams of contiguous elements need no packing.
+struct PackedRows {
+    const float* data;
+    [[nodiscard]] float at(std::size_t row, std::int64_t p) const {
+        return data[p * kTileRows + static_cast<std::int64_t>(row)];
+    }
+};
+struct RowsInPlace {
+    std::array<const float*, kTileRows> data;
+    [[nodiscard]] float at(std::size_t row, std::int64_t p) const { return data[row][p]; }
+};
+
+using Tile = std::array<std::array<Float8, 2>, kTileRows>;
+
+// Not inlined: gcc 12 keeps the sums in memory where two of these loops share a function.
+template <class Rows>
+[[gnu::noinline]] Tile multiply_tile(Rows rows, const float* b, std::int64_t inner) {
+    Tile sums{};
+    for (std::int64_t p = 0; p < inner; ++p) {
+        const Float8 left = load(b + p * kTileColumns);
+        const Float8 right = load(b + p * kTileColumns + kLanes);
+#pragma GCC unroll 6
+        for (std::size_t row = 0; row < kTileRows; ++row) {
+            const Float8 factor = broadcast(rows.at(row, p));
+            sums[row][0] = fma(factor, left, sums[row][0]);
+            sums[row][1] = fma(factor, right, sums[row][1]);
+        }
+    }
+    return sums;
+}
+
+/// beta is that of the product for the first block of the inner dimension and 1 afterwards.
+void store_tile(const Tile& sums, const Product& product, Range rows, Range columns, float beta) {
+    const Float8 alpha = broadcast(product.alpha);
+    for (std::int64_t row = 0; row < rows.size; ++row) {
+        float* const line = product.c + (rows.begin + row) * product.c_stride + columns.begin;
+        for (std::int64_t half = 0; half < 2; ++half) {
+            const std::int64_t lanes = std::clamp<std::int64_t>(columns.size - half * kLanes, 0, kLanes);
+            if (lanes == 0) break;
+            float* const target = line + half * kLanes;
+            const Float8 sum = sums[static_cast<std::size_t>(row)][static_cast<std::size_t>(half)];
+            const Float8 before = beta == 0.0F ? broadcast(0.0F) : broadcast(beta) * load_lanes(target, lanes);
+            store_lanes(target, fma(alpha, sum, before), lanes);
+        }
+    }
+}
+
+/// Rows past the last one repeat it; their results are not stored.
+RowsInPlace rows_in_place(const Strip& a, std::int64_t first) {
+    RowsInPlace rows{};
+    for (std::int64_t row = 0; row < kTileRows; ++row) {
+        rows.data[static_cast<std::size_t>(row)] = a.data + std::min(first + row, a.outer - 1) * a.outer_stride;
+    }
+    return rows;
+}
+
+/// `packed_a` is null where the rows of a are read in place.
+void multiply_blocks(const Strip& a, const float* packed_a, const float* packed_b, const Product& product, Range rows,
+                     Range columns, float beta) {
+    const std::int64_t inner = a.inner;
+    for (std::int64_t column = 0; column < columns.size; column += kTileColumns) {
+        const Range tile_columns{columns.begin + column, std::min(kTileColumns, columns.size - column)};
+        const float* const b = packed_b + column * inner;
+        for (std::int64_t row = 0; row < rows.size; row += kTileRows) {
+            const Range tile_rows{rows.begin + row, std::min(kTileRows, rows.size - row)};
+            const Tile sums = packed_a != nullptr ? multiply_tile(PackedRows{packed_a + row * inner}, b, inner)
+                                                  : multiply_tile(rows_in_place(a, row), b, inner);
+            store_tile(sums, product, tile_rows, tile_columns, beta);
+        }
+    }
+}
+
+}  // namespace
+
+void multiply_by_own_kernel(const Product& product) {
+    constexpr std::int64_t kSizeOfA = packed_size(kRowBlock, kInnerBlock, kTileRows);
+    constexpr std::int64_t kSizeOfB = packed_size(kColumnBlock, kInnerBlock, kTileColumns);
+    ScratchCutter scratch(thread_scratch(kSizeOfA + kSizeOfB + 32));
+    float* const a = scratch.take(kSizeOfA);
+    float* const b = scratch.take(kSizeOfB);
+    for (std::int64_t column = 0; column < product.columns; column += kColumnBlock) {
+        const Range columns = block(column, kColumnBlock, product.columns);
+        for (std::int64_t p = 0; p < product.inner; p += kInnerBlock) {
+            const Range inner = block(p, kInnerBlock, product.inner);
+            pack<kTileColumns>(b, columns_of_b(product, columns, inner));
+            for (std::int64_t row = 0; row < product.rows; row += kRowBlock) {
+                const Range rows = block(row, kRowBlock, product.rows);
+                const Strip strip = rows_of_a(product, rows, inner);
+                if (product.a.transposed) pack<kTileRows>(a, strip);
+                multiply_blocks(strip, product.a.transposed ? a : nullptr, b, product, rows, columns,
+                                p == 0 ? product.beta : 1.0F);
+            }
+        }
+    }
+}
+
+}  // namespace mfsdp::device::cpu
