@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Every check of the project: packages, three builds, and one ctest over all of it, whose summary ends the output.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+usage() {
+    cat <<'END'
+usage: scripts/test.sh [CTEST ARGUMENT]...
+  Sets up and builds as scripts/quickstart.sh does, with all tests; then runs, in one ctest:
+    gate.*    clang-format on all sources, clang-tidy on what changed
+    asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow]
+    plain.*   products, and a short training, of a build without MPI and oneDNN
+    others    every test of the release build, see tests/CMakeLists.txt
+  Arguments go to ctest: scripts/test.sh -R comm
+END
+}
+case ${1:-} in
+    -h | --help) usage && exit 0 ;;
+esac
+
+scripts/setup.sh --tests
+export_mpi_environment
+
+configure cpu cpu
+build cpu all
+
+units=(base device comm model optim runtime)
+configure asan asan
+build asan "${units[@]/%/_tests}"
+
+configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF
+build plain device_tests mfsdp-train
+
+say "testing"
+# ctest reads plain CMake from its folder: what is no test of build/cpu is put before those that are.
+gate=$ROOT/build/gate
+mkdir -p "$gate"
+{
+    echo "# Written by scripts/test.sh."
+    # add NAME COMMAND [ARGUMENT]...; the label is what stands before the point
+    add() {
+        printf 'add_test(%s' "$1"
+        printf ' "%s"' "${@:2}"
+        printf ')\nset_tests_properties(%s PROPERTIES LABELS %s TIMEOUT 1800)\n' "$1" "${1%%.*}"
+    }
+    add gate.clang_format "$ROOT/scripts/check_format.sh"
+    add gate.clang_tidy "$ROOT/scripts/check_tidy.sh"
+    echo 'set_tests_properties(gate.clang_tidy PROPERTIES SKIP_REGULAR_EXPRESSION "clang-tidy: skipped")'
+    for unit in "${units[@]}"; do
+        add "asan.$unit" "$ROOT/build/asan/bin/${unit}_tests" "~[slow]"
+    done
+    add plain.device "$ROOT/build/plain/bin/device_tests" "~[slow]"
+    add plain.train "$ROOT/tests/apps/short_training.sh" "$ROOT/build/plain/bin/mfsdp-train"
+    echo "subdirs(\"$ROOT/build/cpu\")"
+} >"$gate/CTestTestfile.cmake"
+export LSAN_OPTIONS="suppressions=$ROOT/scripts/lsan.supp:print_suppressions=0"
+exec ctest --test-dir "$gate" --output-on-failure --parallel "$(nproc)" "$@"
