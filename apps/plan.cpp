@@ -41,8 +41,8 @@ int main(int argc, char** argv) {
         const std::int64_t ranks =
             world > 0 ? world : config.parallel.mesh.replicate * config.parallel.mesh.shard.value_or(1);
         if (world > 0) config.parallel.mesh.shard = ranks / config.parallel.mesh.replicate;
-        const runtime::RunPlan run =
-            runtime::make_run_plan(config, std::vector<int>(static_cast<std::size_t>(ranks), 0));
+        runtime::RunPlan run = runtime::make_run_plan(config, std::vector<int>(static_cast<std::size_t>(ranks), 0));
+        if (!plan_only) runtime::choose_transfers(run);
         std::vector<runtime::Rehearsal> rehearsals;
         for (int rank = 0; !plan_only && rank < run.plan.ranks; ++rank)
             rehearsals.push_back(runtime::rehearse(run, rank));

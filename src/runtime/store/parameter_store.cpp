@@ -37,6 +37,19 @@ bool moves_anything(const comm::Movement& movement) {
 
 }  // namespace
 
+std::vector<GroupAlgorithms> choose_algorithms(const model::ModelSpec& spec, const ShardPlan& plan,
+                                               const comm::Mesh& mesh, const StoreOptions& options) {
+    std::vector<GroupAlgorithms> result;
+    for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+        const GroupLayout layout(spec, plan, static_cast<std::int64_t>(group));
+        const auto choose = [&](const comm::Movement& movement) {
+            return comm::choose_gather(movement, options.gather, mesh, options.links, options.build);
+        };
+        result.push_back({choose(layout.gather()), choose(layout.publish())});
+    }
+    return result;
+}
+
 Lease::~Lease() {
     if (store_ != nullptr) store_->release(visit_);
 }
@@ -52,6 +65,9 @@ ParameterStore::ParameterStore(const RankContext& context, const StoreOptions& o
       weights_(context.device, context.ledger, device::MemoryCategory::weights, total_at_rest(context) * kFloatBytes),
       pool_(context.device, context.ledger, device::MemoryCategory::gathered, gathered_bytes),
       lane_(context.device.make_stream()) {
+    if (options_.algorithms.empty()) {
+        options_.algorithms = choose_algorithms(context.spec, context.plan, context.mesh, options_);
+    }
     groups_.reserve(context.plan.groups.size());
     for (std::size_t group = 0; group < context.plan.groups.size(); ++group)
         build_group(static_cast<std::int64_t>(group));
@@ -69,13 +85,11 @@ void ParameterStore::build_group(std::int64_t index_of_group) {
     groups_.emplace_back(GroupLayout(context_.spec, context_.plan, index_of_group));
     Group& group = groups_.back();
     group.at_rest_offset = begin;
+    const GroupAlgorithms& algorithms = options_.algorithms[index(index_of_group)];
     const comm::Movement gather = group.layout.gather();
-    group.algorithm = comm::choose_gather(gather, options_.gather, context_.mesh, options_.links, options_.build);
-    group.gather = comm::build_gather(group.algorithm, gather, context_.rank, options_.build);
+    group.gather = comm::build_gather(algorithms.gather, gather, context_.rank, options_.build);
     const comm::Movement publish = group.layout.publish();
-    group.publish =
-        comm::build_gather(comm::choose_gather(publish, options_.gather, context_.mesh, options_.links, options_.build),
-                           publish, context_.rank, options_.build);
+    group.publish = comm::build_gather(algorithms.publish, publish, context_.rank, options_.build);
     group.gathers = moves_anything(gather);
     group.publishes = moves_anything(publish);
     MFSDP_ASSERT(group.gather.scratch_bytes == 0 && group.publish.scratch_bytes == 0, "gathers need no scratch");

@@ -158,10 +158,8 @@ std::string balance_line(const Balance& balance) {
 std::string algorithm_table(const RunPlan& run) {
     std::string text = "transfers\n";
     for (std::size_t group = 0; group < run.plan.groups.size(); ++group) {
-        const GroupLayout layout(run.spec, run.plan, static_cast<std::int64_t>(group));
-        const comm::GatherAlgorithm gather = comm::choose_gather(layout.gather(), run.engine.store.gather, run.mesh,
-                                                                 run.engine.store.links, run.engine.store.build);
-        text += "  " + layout.name() + ": gather " + std::string(comm::name(gather)) + ", reduce direct\n";
+        text += "  " + run.plan.groups[group].name + ": gather " +
+                std::string(comm::name(run.engine.store.algorithms[group].gather)) + ", reduce direct\n";
     }
     return text;
 }

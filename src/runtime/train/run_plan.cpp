@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 #include "mfsdp/optim/muon.h"
+#include "mfsdp/runtime/config/parse_config.h"
 
 #include <algorithm>
 #include <string>
@@ -10,21 +11,15 @@ namespace mfsdp::runtime {
 
 namespace {
 
-template <class To, class From>
-To same_name(From value) {
-    // The configuration lists these names in the order of the lower layer's enum.
-    return static_cast<To>(value);
-}
-
 std::shared_ptr<optim::MatrixOptimizer> make_matrix_optimizer(const MatrixOptimizerConfig& config) {
     if (config.name == MatrixOptimizerName::none) return nullptr;
     optim::MuonOptions options;
     options.momentum = config.momentum;
-    options.momentum_form = same_name<optim::MomentumForm>(config.momentum_form);
+    options.momentum_form = config.momentum_form;
     options.nesterov = config.nesterov;
     options.num_ns_steps = config.num_ns_steps;
-    options.coefficient_type = same_name<optim::CoefficientType>(config.coefficient_type);
-    options.scale_mode = same_name<optim::ScaleMode>(config.scale_mode);
+    options.coefficient_type = config.coefficient_type;
+    options.scale_mode = config.scale_mode;
     options.extra_scale_factor = config.extra_scale_factor;
     return optim::make_muon(options);
 }
@@ -32,12 +27,7 @@ std::shared_ptr<optim::MatrixOptimizer> make_matrix_optimizer(const MatrixOptimi
 comm::Mesh make_mesh(const TrainConfig& config, std::vector<int> node_of_rank) {
     const auto ranks = static_cast<std::int64_t>(node_of_rank.size());
     const std::int64_t replicate = config.parallel.mesh.replicate;
-    const std::int64_t shard = config.parallel.mesh.shard.value_or(std::max<std::int64_t>(1, ranks / replicate));
-    if (replicate * shard != ranks) {
-        throw ConfigError("config: parallel.mesh: " + std::to_string(replicate) + " x " + std::to_string(shard) +
-                          " needs " + std::to_string(replicate * shard) + " ranks, started with " +
-                          std::to_string(ranks));
-    }
+    const std::int64_t shard = resolve_shard_size(config.parallel.mesh, ranks);
     return {static_cast<int>(replicate), static_cast<int>(shard), std::move(node_of_rank)};
 }
 
@@ -101,7 +91,7 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     engine.store.prefetch_units = config.parallel.prefetch_units;
     engine.store.prefetch_bytes = config.parallel.prefetch_bytes.value_or(-1);
     engine.store.reshard_after_forward = config.parallel.reshard_after_forward;
-    engine.store.gather = same_name<comm::GatherAlgorithm>(config.parallel.collectives.gather);
+    engine.store.gather = config.parallel.collectives.gather;
     engine.store.build.chunk_bytes = config.parallel.collectives.chunk_bytes;
     engine.optimizer.matrix = make_matrix_optimizer(config.optimizer.matrix);
     engine.optimizer.split_row_blocks = config.optimizer.matrix.split_qkv;
@@ -114,6 +104,10 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     run.plan =
         make_shard_plan({run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner});
     return run;
+}
+
+void choose_transfers(RunPlan& run) {
+    run.engine.store.algorithms = choose_algorithms(run.spec, run.plan, run.mesh, run.engine.store);
 }
 
 Balance balance(const std::vector<RankLoad>& loads) {

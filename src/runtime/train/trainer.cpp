@@ -108,6 +108,7 @@ class Trainer {
 void Trainer::plan() {
     const std::vector<int> nodes = communicator_.node_of_rank();
     plan_.emplace(make_run_plan(config_, nodes));
+    choose_transfers(*plan_);
     const int node = nodes[static_cast<std::size_t>(communicator_.rank())];
     threads_ = resolve_threads(config_, std::count(nodes.begin(), nodes.end(), node));
     if (config_.parallel.transport == TransportChoice::self && communicator_.size() > 1) {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <string_view>
-
 #include "mfsdp/runtime/config/train_config.h"
+
+#include <string_view>
 
 namespace mfsdp::runtime {
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "mfsdp/comm/builders/builders.h"
 #include "mfsdp/model/model_config.h"
 #include "mfsdp/optim/learning_rate.h"
+#include "mfsdp/optim/muon.h"
 
 #include <cstdint>
 #include <optional>
@@ -19,12 +21,12 @@ enum class MaskAlignment { input, token };
 enum class NonfinitePolicy { skip, stop };
 using DecayStyle = optim::DecayStyle;
 enum class MatrixOptimizerName { none, muon };
-enum class MomentumForm { ema, heavy_ball };
-enum class CoefficientType { quintic, simple, polar_express, dsv4 };
-enum class ScaleMode { match_rms_adamw, original, unit_rms_norm, spectral };
+using MomentumForm = optim::MomentumForm;
+using CoefficientType = optim::CoefficientType;
+using ScaleMode = optim::ScaleMode;
 enum class Strategy { matrix_fsdp, fsdp_gather, fsdp_gather_once, zero1_owner, ddp };
 enum class PlannerPolicy { balanced, bytes, flops, round_robin };
-enum class GatherAlgorithm { automatic, direct, ring };
+using GatherAlgorithm = comm::GatherAlgorithm;
 enum class ReduceAlgorithm { automatic, direct };
 enum class TransportChoice { automatic, self, mpi };
 enum class NumberType { float32, bfloat16 };

@@ -26,6 +26,12 @@ struct RankContext {
     device::Stream& compute;
 };
 
+/// Builders of one group's schedules.
+struct GroupAlgorithms {
+    comm::GatherAlgorithm gather = comm::GatherAlgorithm::direct;
+    comm::GatherAlgorithm publish = comm::GatherAlgorithm::direct;
+};
+
 struct StoreOptions {
     std::int64_t prefetch_units = 1;    ///< visits gathered ahead
     std::int64_t prefetch_bytes = -1;   ///< limit of the bytes of those gathers; -1: none
@@ -33,7 +39,13 @@ struct StoreOptions {
     comm::GatherAlgorithm gather = comm::GatherAlgorithm::automatic;
     comm::LinkModel links;
     comm::BuildOptions build;
+    std::vector<GroupAlgorithms> algorithms;  ///< by group, from choose_algorithms; empty: chosen by the store
 };
+
+/// The builders of every group: what `options.gather` names, or for `automatic` the cheapest by the link model. The
+/// same on every rank; pricing looks at all ranks' schedules, so it is done once for a plan.
+[[nodiscard]] std::vector<GroupAlgorithms> choose_algorithms(const model::ModelSpec& spec, const ShardPlan& plan,
+                                                             const comm::Mesh& mesh, const StoreOptions& options);
 
 class ParameterStore;
 
@@ -84,9 +96,6 @@ class ParameterStore {
     [[nodiscard]] std::int64_t gathered_high_water() const { return pool_.high_water(); }
     /// Most bytes of weights gathered at once: never more than those of 1 + prefetch_units consecutive units.
     [[nodiscard]] std::int64_t peak_gathered_bytes() const { return peak_gathered_bytes_; }
-    [[nodiscard]] comm::GatherAlgorithm gather_algorithm(std::int64_t group) const {
-        return groups_[index(group)].algorithm;
-    }
     /// Every schedule that this store starts, in an order that is the same on all ranks.
     [[nodiscard]] std::vector<const comm::TransferSchedule*> schedules() const;
     [[nodiscard]] std::vector<const comm::TransferSchedule*> gather_schedules() const;
@@ -119,7 +128,6 @@ class ParameterStore {
     struct Group {
         explicit Group(GroupLayout group_layout) : layout(std::move(group_layout)) {}
         GroupLayout layout;
-        comm::GatherAlgorithm algorithm = comm::GatherAlgorithm::direct;
         comm::TransferSchedule gather;
         comm::TransferSchedule publish;
         bool gathers = false;             // on some rank

@@ -23,6 +23,9 @@ struct RunPlan {
 /// Plans a run on the given ranks. ConfigError if the mesh does not fit them or the strategy is not in this version.
 [[nodiscard]] RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank);
 
+/// Chooses the builders of all transfers (engine.store.algorithms), so that rehearsals and the engine share the choice.
+void choose_transfers(RunPlan& run);
+
 /// max / mean over ranks of what each owns, by make_shard_plan's costs.
 struct Balance {
     std::int64_t largest_bytes = 0, largest_flops = 0;
