@@ -29,7 +29,9 @@ if(NOT MFSDP_CPU_ARCH STREQUAL "x86-64-v3")
   add_compile_options(-Wno-psabi)
 endif()
 if(MFSDP_SANITIZE)
-  add_compile_options(-fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # The instrumentation hides initialisations from gcc's flow analysis, which then warns inside the standard library.
+  add_compile_options(-fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+                      -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${MFSDP_SANITIZE})
 endif()
 if(NOT CMAKE_BUILD_TYPE)
