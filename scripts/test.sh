@@ -44,7 +44,7 @@ mkdir -p "$gate"
     }
     add gate.clang_format "$ROOT/scripts/check_format.sh"
     add gate.clang_tidy "$ROOT/scripts/check_tidy.sh"
-    echo 'set_tests_properties(gate.clang_tidy PROPERTIES SKIP_REGULAR_EXPRESSION "clang-tidy: skipped")'
+    echo 'set_tests_properties(gate.clang_format gate.clang_tidy PROPERTIES SKIP_REGULAR_EXPRESSION ": skipped, ")'
     for unit in "${units[@]}"; do
         add "asan.$unit" "$ROOT/build/asan/bin/${unit}_tests" "~[slow]"
     done
