@@ -49,7 +49,8 @@ class CpuDevice final : public Device {
         if (!options_.asynchronous_streams) return cpu::make_inline_stream(*this);
         // Events outlive their streams (a pool may still hold one), so the timelines belong to the device.
         timelines_.push_back(std::make_unique<HostTimeline>());
-        return cpu::make_thread_stream(*this, *timelines_.back(), options_.delay_seed + timelines_.size());
+        return cpu::make_thread_stream(*this, *timelines_.back(),
+                                       {options_.delay_seed + timelines_.size(), options_.task_microseconds});
     }
 
     [[nodiscard]] std::byte* allocate(std::int64_t bytes) override {

@@ -30,8 +30,10 @@ class InlineStream final : public CpuStream {
 
 class ThreadStream final : public CpuStream {
   public:
-    ThreadStream(Device& device, HostTimeline& timeline, std::uint64_t delay_seed)
-        : CpuStream(device, false), timeline_(timeline), delay_state_(delay_seed), thread_([this] { work(); }) {}
+    ThreadStream(Device& device, HostTimeline& timeline, const PauseOptions& pauses)
+        : CpuStream(device, false), timeline_(timeline), pauses_(pauses), delay_state_(pauses.seed), thread_([this] {
+              work();
+          }) {}
 
     ~ThreadStream() override {
         {
@@ -64,7 +66,11 @@ class ThreadStream final : public CpuStream {
   private:
     // Half of the tasks start at once, most of the others a little later, and a few late enough for other streams to
     // run far ahead.
-    void pause_at_random() {
+    void pause() {
+        if (pauses_.task_microseconds > 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(pauses_.task_microseconds));
+            return;
+        }
         delay_state_ += kMixIncrement;
         const std::uint64_t random = mix(delay_state_);
         if (random % 2 == 0) return;
@@ -84,7 +90,7 @@ class ThreadStream final : public CpuStream {
                 tasks_.pop_front();
             }
             if (failed) continue;
-            pause_at_random();
+            pause();
             try {
                 task();
                 timeline_.advance(done);
@@ -101,6 +107,7 @@ class ThreadStream final : public CpuStream {
     std::deque<std::function<void()>> tasks_;
     std::uint64_t issued_ = 0;
     bool stopping_ = false;
+    PauseOptions pauses_;
     std::uint64_t delay_state_;
     std::thread thread_;  // last: it uses all of the above
 };
@@ -109,8 +116,8 @@ class ThreadStream final : public CpuStream {
 
 std::unique_ptr<CpuStream> make_inline_stream(Device& device) { return std::make_unique<InlineStream>(device); }
 
-std::unique_ptr<CpuStream> make_thread_stream(Device& device, HostTimeline& timeline, std::uint64_t delay_seed) {
-    return std::make_unique<ThreadStream>(device, timeline, delay_seed);
+std::unique_ptr<CpuStream> make_thread_stream(Device& device, HostTimeline& timeline, const PauseOptions& pauses) {
+    return std::make_unique<ThreadStream>(device, timeline, pauses);
 }
 
 }  // namespace mfsdp::device::cpu

@@ -22,14 +22,9 @@ struct Timing {
 Timing time_step(std::int64_t prefetch_units, double delay_seconds) {
     test::TrainingCase c;
     c.model = test::uneven_llama();
-    c.model.hidden_size = 384;
-    c.model.num_attention_heads = 6;
-    c.model.num_key_value_heads = 6;
-    c.model.head_dim = 64;
-    c.model.intermediate_size = 1024;
     c.model.num_hidden_layers = 4;
-    c.model.max_position_embeddings = 256;
-    c.sequence_length = 192;
+    c.device.asynchronous_streams = true;
+    c.device.task_microseconds = 1000;  // compute is pauses, so that a busy machine does not disturb the measurement
     c.ranks = 2;
     c.micro_batches = 2;
     c.strategy = runtime::Strategy::matrix_fsdp;
@@ -43,7 +38,7 @@ Timing time_step(std::int64_t prefetch_units, double delay_seconds) {
         test::DelayedCommunicator communicator(inner, [&](const comm::Message& message) {
             return message.lane == comm::Lane::gather ? delay_seconds : 0.0;
         });
-        const std::unique_ptr<device::Device> device = device::make_cpu_device({});
+        const std::unique_ptr<device::Device> device = device::make_cpu_device(c.device);
         const std::unique_ptr<comm::Executor> executor = comm::make_progress_executor(communicator, *device, {});
         runtime::RankAgreement agreement(communicator, run.engine.micro_batches);
         runtime::Engine engine({run.spec, run.plan, run.mesh, communicator.rank(), *device, *executor, agreement},
@@ -56,6 +51,7 @@ Timing time_step(std::int64_t prefetch_units, double delay_seconds) {
                         [&](std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
                             test::fill_tokens(c, step, micro_batch, inputs, targets);
                         });
+            engine.compute().synchronize();
             if (communicator.rank() != 0) continue;
             const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             timing.step_seconds = std::min(timing.step_seconds, seconds);
