@@ -164,3 +164,29 @@ TEST_CASE("destroying an executor abandons what has not ended, without touching 
         }
     });
 }
+
+TEST_CASE("abandon gives up a transfer under way, tells its waiters and is nothing where all has ended") {
+    ThreadCluster cluster(2);
+    cluster.run([&](Communicator& communicator) {
+        const auto cpu = device::make_cpu_device({});
+        const Movement movement = test::gather_movement(test::group_shapes(2)[1]);
+        const TransferSchedule schedule = build_direct_gather(movement, communicator.rank(), {});
+        test::MovementData data(*cpu, movement, communicator.rank(), 0);
+        const auto executor = make_progress_executor(communicator, *cpu, {});
+        executor->start(schedule, Lane::gather, data.buffers(), {}).wait();
+        executor->abandon();
+        const device::Event again = executor->start(schedule, Lane::gather, data.buffers(), {});
+        again.wait();
+        CHECK(data.wrong_elements() == 0);
+        const std::byte mine{};
+        std::array<std::byte, 2> all{};
+        communicator.all_gather({&mine, 1}, all);
+        if (communicator.rank() == 0) {
+            const device::Event alone = executor->start(schedule, Lane::gather, data.buffers(), {});
+            executor->abandon();
+            CHECK_THROWS_AS(alone.wait(), CommunicationError);
+            CHECK_THROWS_AS(executor->start(schedule, Lane::reduce, data.buffers(), {}).wait(), CommunicationError);
+        }
+        communicator.all_gather({&mine, 1}, all);
+    });
+}

@@ -162,6 +162,18 @@ TEST_CASE("a loss that is not finite ends all ranks with exit code 5") {
     CHECK(result.seconds < 30);
 }
 
+TEST_CASE("a run that exports nothing ends in order, though new weights travel after its last step") {
+    SmallRun run;
+    run.document()["model"]["n_embd"] = 192;
+    run.document()["parallel"]["strategy"] = "zero1_owner";
+    run.document()["checkpoint"]["export_at_end"] = false;
+    run.document()["train"]["steps"] = 1;
+    run.write();
+    const ProcessResult result = run_command(under_mpirun(3, run.train()), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("a killed rank ends the whole job within 30 seconds") {
     const SmallRun run;
     const std::string command =

@@ -273,6 +273,15 @@ class RandomOrderHub::State::RankExecutor final : public Executor {
         state_.changed.notify_one();
         return {&mine.timeline, mine.started};
     }
+    void abandon() noexcept override {
+        const std::lock_guard lock(state_.mutex);
+        for (LaneState& lane : state_.ranks[at(rank_)].lanes) {
+            if (lane.queue.empty()) continue;
+            lane.queue.clear();
+            lane.running = false;
+            lane.timeline.fail(std::make_exception_ptr(CommunicationError("comm: a transfer was given up")));
+        }
+    }
     [[nodiscard]] TransferTotals totals() const override {
         const std::lock_guard lock(state_.mutex);
         return state_.ranks[at(rank_)].totals;

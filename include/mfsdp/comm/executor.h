@@ -39,6 +39,10 @@ class Executor {
     /// live until then. A failed transfer fails the lane's timeline: whoever waits gets the CommunicationError.
     [[nodiscard]] virtual device::Event start(const TransferSchedule& schedule, Lane lane,
                                               const TransferBuffers& buffers, const device::Event& ready) = 0;
+    /// Ends or gives up what has not ended; afterwards nothing touches its memory and schedules. A transfer that was
+    /// given up fails its lane, as above, and the communicator is dead; where all has ended, nothing happens. For
+    /// whoever must release that memory early, on the way down after a failure. Blocks for local work only.
+    virtual void abandon() noexcept = 0;
     [[nodiscard]] virtual TransferTotals totals() const = 0;
     virtual void reset_totals() = 0;
 };

@@ -22,6 +22,7 @@ class CountingExecutor final : public Executor {
         return {nullptr, 0, lane_free};
     }
 
+    void abandon() noexcept override {}
     [[nodiscard]] TransferTotals totals() const override { return totals_; }
     void reset_totals() override { totals_ = {}; }
 

@@ -1,3 +1,4 @@
+#include "mfsdp/base/error.h"
 #include "mfsdp/comm/executor.h"
 
 #include "back_off.h"
@@ -25,14 +26,7 @@ class ProgressExecutor final : public Executor {
           runs_{LaneRun(communicator, device, Lane::gather), LaneRun(communicator, device, Lane::reduce)},
           thread_([this] { run(); }) {}
 
-    ~ProgressExecutor() override {
-        {
-            const std::lock_guard lock(mutex_);
-            stopping_ = true;
-        }
-        work_.notify_one();
-        thread_.join();
-    }
+    ~ProgressExecutor() override { stop(); }
 
     [[nodiscard]] device::Event start(const TransferSchedule& schedule, Lane lane, const TransferBuffers& buffers,
                                       const device::Event& ready) override {
@@ -47,6 +41,14 @@ class ProgressExecutor final : public Executor {
         return {&timelines_[at(lane)], number};
     }
 
+    void abandon() noexcept override {
+        if (all_ended()) return;
+        stop();
+        const auto failure =
+            std::make_exception_ptr(CommunicationError("comm: a transfer was given up before its end"));
+        for (device::HostTimeline& timeline : timelines_) timeline.fail(failure);
+    }
+
     [[nodiscard]] TransferTotals totals() const override {
         const std::lock_guard lock(totals_mutex_);
         return totals_;
@@ -57,6 +59,26 @@ class ProgressExecutor final : public Executor {
     }
 
   private:
+    // A failed lane was cancelled before its timeline says so.
+    [[nodiscard]] bool all_ended() noexcept {
+        const std::lock_guard lock(mutex_);
+        try {
+            return timelines_[0].reached(started_[0]) && timelines_[1].reached(started_[1]);
+        } catch (...) {
+            return true;
+        }
+    }
+
+    void stop() noexcept {
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+            dead_ = true;
+        }
+        work_.notify_one();
+        if (thread_.joinable()) thread_.join();
+    }
+
     void run() {
         try {
             while (wait_for_work()) make_progress();

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <string>
 
 namespace mfsdp::runtime {
@@ -67,7 +68,19 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, const PoolSizes
         publish_bytes_ += schedule->bytes_sent();
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+    // A failure in mid-step leaves transfers and queued operations behind, which must not outlive the memory they use.
+    context_.executor.abandon();
+    try {
+        compute_->synchronize();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): already on its way up
+    }
+}
+
+void Engine::settle() {
+    weights_->quiesce();
+    compute_->synchronize();
+}
 
 PoolSizes Engine::high_water() const {
     return {weights_->gathered_high_water(), gradients_->leaf_high_water(), activations_->high_water(),

@@ -65,7 +65,9 @@ class Trainer {
     void run() {
         engine_->weights().initialise(static_cast<std::uint64_t>(config_.train.seed));
         announce();
+        step_begin_ = std::chrono::steady_clock::now();  // the first step's time is without the start-up
         for (std::int64_t step = 1; step <= config_.train.steps; ++step) run_step(step);
+        engine_->settle();
         if (sinks_) sinks_->progress.finish();
         if (config_.checkpoint.export_at_end) export_model();
         finish();
@@ -102,7 +104,7 @@ class Trainer {
     // Since the last line of metrics.
     std::int64_t steps_since_report_ = 0;
     double seconds_since_report_ = 0.0;
-    std::chrono::steady_clock::time_point step_begin_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point step_begin_;
 };
 
 void Trainer::plan() {

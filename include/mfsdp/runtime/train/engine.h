@@ -75,6 +75,9 @@ class Engine {
     /// `rate_factor`. A non-finite loss or gradient on any rank is a NumericalError on every rank, before any update. A
     /// batch without targets (facts.targets = 0) leaves everything as it was.
     StepResult step(std::int64_t number, double rate_factor, const LoadMicroBatch& load);
+    /// Blocks until nothing of this rank is under way: a step returns while new weights still travel. After the last
+    /// step; without it they are given up.
+    void settle();
 
   private:
     void load_tokens(const LoadMicroBatch& load);
