@@ -63,15 +63,21 @@ TEST_CASE("three AdamW steps follow the formulas computed in double") {
     }
 }
 
-TEST_CASE("the gradient is scaled by 1 / targets first and by the clip factor second") {
-    // 3 * (1/3 rounded) rounds to 1, so the first order gives the clip factor itself.
+TEST_CASE("the gradient is scaled by 1 / targets first and by the clip factor second, each product rounded") {
     Bench bench(make_cpu_device({}));
-    const Tensor momentum = bench.send(std::vector<float>{0.0F}), update = bench.reserve(DType::float32, 1);
     const float third = 1.0F / 3.0F, clip = 0.7F;
-    launch(bench.stream(),
-           MomentumUpdate{momentum, update, bench.send(std::vector<float>{3.0F}), {third, clip}, 0.9F, 1.0F, false});
-    CHECK(bench.fetch(momentum) == std::vector<float>{clip});
-    CHECK(bench.fetch(update) == std::vector<float>{clip});
+    const std::vector<float> gradient = random_values(100, 1);
+    const Tensor momentum = bench.send(std::vector<float>(100, 0.0F)), update = bench.reserve(DType::float32, 100);
+    launch(bench.stream(), MomentumUpdate{momentum, update, bench.send(gradient), {third, clip}, 0.9F, 1.0F, false});
+    std::vector<float> wanted, other_order;
+    for (const float g : gradient) {
+        const float mean = g * third, clipped = g * clip;
+        wanted.push_back(mean * clip);
+        other_order.push_back(clipped * third);
+    }
+    REQUIRE_FALSE(same_bits(wanted, other_order));
+    CHECK(same_bits(bench.fetch(momentum), wanted));
+    CHECK(same_bits(bench.fetch(update), wanted));
 }
 
 TEST_CASE("optimizer kernels have the same bits for any number of threads, any length and any alignment") {

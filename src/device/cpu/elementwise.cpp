@@ -1,7 +1,10 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/mix.h"
 #include "device/cpu/pieces.h"
+#include "device/cpu/transpose8.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -35,6 +38,25 @@ std::int64_t row_offset(const Tensor& tensor, std::int64_t row) {
         row /= tensor.shape[index];
     }
     return offset;
+}
+
+// One line of the cache is 16 floats. Rows of weight matrices often lie a multiple of 4 KiB apart, where all their
+// lines compete for eight places of the first-level cache: each line is read once and written once, whole.
+constexpr std::int64_t kTransposeBlock = 16;
+
+void transpose_block(float* out, std::int64_t out_stride, const float* in, std::int64_t in_stride) {
+    std::array<std::array<Float8, 8>, 4> quarters;  // top left, top right, bottom left, bottom right
+    for (std::int64_t row = 0; row < kTransposeBlock; ++row) {
+        const auto quarter = static_cast<std::size_t>(row / 8 * 2), line = static_cast<std::size_t>(row % 8);
+        quarters[quarter][line] = load(in + row * in_stride);
+        quarters[quarter + 1][line] = load(in + row * in_stride + kLanes);
+    }
+    for (auto& quarter : quarters) quarter = transposed(quarter);
+    for (std::int64_t row = 0; row < kTransposeBlock; ++row) {
+        const auto quarter = static_cast<std::size_t>(row / 8), line = static_cast<std::size_t>(row % 8);
+        store(out + row * out_stride, quarters[quarter][line]);
+        store(out + row * out_stride + kLanes, quarters[quarter + 2][line]);
+    }
 }
 
 /// The standard normal value of one index. Source: Box and Muller 1958, the cosine half of a pair, so that an index
@@ -106,22 +128,25 @@ void run(const Context& context, const ScaledAdd& operation) {
 }
 
 void run(const Context& context, const Transpose& operation) {
-    // A tile of 32 x 32 keeps the 32 lines it writes in the first-level cache until they are full.
-    constexpr std::int64_t kTile = 32;
+    constexpr std::int64_t kBlocksPerPiece = kPieceElements / (kTransposeBlock * kTransposeBlock);
     float* const out = context.data<float>(operation.out);
     const float* const in = context.data<const float>(operation.in);
     const std::int64_t rows = operation.in.shape[0], columns = operation.in.shape[1];
     const std::int64_t in_stride = operation.in.strides[0], out_stride = operation.out.strides[0];
-    const std::int64_t row_tiles = (rows + kTile - 1) / kTile, column_tiles = (columns + kTile - 1) / kTile;
-    constexpr std::int64_t kTilesPerPiece = kPieceElements / (kTile * kTile);
-    for_pieces(context.threads, row_tiles * column_tiles, kTilesPerPiece, [=](std::int64_t first, std::int64_t count) {
-        for (std::int64_t tile = first; tile < first + count; ++tile) {
-            const std::int64_t row_begin = tile / column_tiles * kTile, column_begin = tile % column_tiles * kTile;
-            const std::int64_t row_end = std::min(rows, row_begin + kTile);
-            const std::int64_t column_end = std::min(columns, column_begin + kTile);
-            for (std::int64_t column = column_begin; column < column_end; ++column) {
-                for (std::int64_t row = row_begin; row < row_end; ++row) {
-                    out[column * out_stride + row] = in[row * in_stride + column];
+    const std::int64_t down = (rows + kTransposeBlock - 1) / kTransposeBlock;
+    const std::int64_t across = (columns + kTransposeBlock - 1) / kTransposeBlock;
+    for_pieces(context.threads, down * across, kBlocksPerPiece, [=](std::int64_t first, std::int64_t count) {
+        for (std::int64_t block = first; block < first + count; ++block) {
+            const std::int64_t row = block / across * kTransposeBlock, column = block % across * kTransposeBlock;
+            const std::int64_t height = std::min(kTransposeBlock, rows - row);
+            const std::int64_t width = std::min(kTransposeBlock, columns - column);
+            const float* const source = in + row * in_stride + column;
+            float* const target = out + column * out_stride + row;
+            if (height == kTransposeBlock && width == kTransposeBlock) {
+                transpose_block(target, out_stride, source, in_stride);
+            } else {
+                for (std::int64_t c = 0; c < width; ++c) {
+                    for (std::int64_t r = 0; r < height; ++r) target[c * out_stride + r] = source[r * in_stride + c];
                 }
             }
         }
