@@ -194,7 +194,7 @@ class MpiCommunicator final : public Communicator {
 
     Request acquire(const Message& message) {
         MFSDP_ASSERT(message.peer >= 0 && message.peer < size_ && message.data != nullptr && message.bytes > 0 &&
-                         message.bytes <= std::numeric_limits<int>::max(),
+                         message.bytes <= kMaxMessageBytes,
                      "a message has a peer, an address, at least one byte and at most 2^30");
         if (free_.empty()) {
             requests_.push_back(MPI_REQUEST_NULL);

@@ -1,6 +1,7 @@
 #include "schedule_conflicts.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/comm/communicator.h"
 
 #include <algorithm>
 #include <map>
@@ -10,8 +11,6 @@
 namespace mfsdp::comm {
 
 namespace {
-
-constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 30;
 
 /// Bytes that an operation touches, and from where.
 struct Access {

@@ -1,10 +1,11 @@
+#include "mfsdp/comm/startup_comparison.h"
+
 #include "mfsdp/base/error.h"
 #include "mfsdp/base/hash64.h"
-#include "mfsdp/comm/schedule_checker.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 namespace mfsdp::comm {
 

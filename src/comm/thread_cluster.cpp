@@ -109,6 +109,7 @@ class ThreadCluster::State::Rank final : public Communicator {
             release(request);
             return true;
         }
+        if (state_.failed.load()) cancel(request);  // dead from now on: its memory may go, and nobody may reach it
         state_.check_alive();
         return false;
     }

@@ -3,7 +3,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/comm/builders/builders.h"
 #include "mfsdp/comm/executor.h"
-#include "mfsdp/comm/schedule_checker.h"
+#include "mfsdp/comm/startup_comparison.h"
 #include "mfsdp/device/cpu_device.h"
 
 #include "support/movement_cases.h"

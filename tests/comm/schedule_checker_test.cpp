@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 #include "mfsdp/comm/builders/builders.h"
+#include "mfsdp/comm/startup_comparison.h"
 
 #include "support/catch.h"
 #include "support/movement_cases.h"

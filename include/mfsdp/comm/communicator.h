@@ -13,20 +13,22 @@ namespace mfsdp::comm {
 enum class Lane : std::uint8_t { gather, reduce };
 inline constexpr int kLanes = 2;
 
+inline constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 30;  ///< counts of MPI are int
+
 /// A point-to-point message between two ranks. Messages of one (pair, lane, tag) match in the order of posting.
 struct Message {
     int peer = 0;
     Lane lane = Lane::gather;
     int tag = 0;                ///< 0 .. 32767
     std::byte* data = nullptr;  ///< host address; untouched (send) or undefined (receive) until done
-    std::int64_t bytes = 0;     ///< > 0, equal on both sides, at most 2^30
+    std::int64_t bytes = 0;     ///< > 0, equal on both sides, at most kMaxMessageBytes
 };
 
 /// The ranks of a run. It moves bytes between two ranks and exchanges small host values between all; it offers no
 /// tensor gather, reduce or broadcast: those are transfer schedules.
 ///
-/// post_send, post_receive and test are for one thread (the executor's), all_gather and barrier for one other (the
-/// host thread); the two may run at once.
+/// post_send, post_receive and test are for one thread (the executor's), all_gather for one other (the host
+/// thread); the two may run at once.
 class Communicator {
   public:
     Communicator() = default;

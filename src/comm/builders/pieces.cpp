@@ -1,6 +1,7 @@
 #include "pieces.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/comm/communicator.h"
 
 #include <algorithm>
 #include <string>
@@ -8,9 +9,6 @@
 namespace mfsdp::comm {
 
 namespace {
-
-// MPI counts are int; communicators promise messages up to this size.
-constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 30;
 
 void check_arrangement(const Movement& movement, const Arrangement& arrangement, const char* side) {
     for (std::size_t rank = 0; rank < arrangement.pieces.size(); ++rank) {

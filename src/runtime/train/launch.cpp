@@ -36,6 +36,8 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
         phase();
     } catch (const AgreedFailure&) {
         throw;  // already known to all
+    } catch (const CommunicationError&) {
+        throw;  // the ranks can be asked nothing more
     } catch (const Error& error) {
         mine = failure(error.code(), error.what());
     } catch (const std::exception& error) {

@@ -1,7 +1,7 @@
 #include "mfsdp/runtime/train/trainer.h"
 
 #include "mfsdp/base/error.h"
-#include "mfsdp/comm/schedule_checker.h"
+#include "mfsdp/comm/startup_comparison.h"
 #include "mfsdp/device/cpu_device.h"
 #include "mfsdp/model/huggingface.h"
 #include "mfsdp/optim/learning_rate.h"
@@ -56,9 +56,9 @@ class Trainer {
         communicator_.set_timeout_seconds(static_cast<double>(config.parallel.init_timeout_seconds));
         run_together(communicator_, [&] { plan(); });
         run_together(communicator_, [&] { open_sinks(); });
-        comm::compare_startup_facts(communicator_, startup_facts());
+        run_together(communicator_, [&] { comm::compare_startup_facts(communicator_, startup_facts()); });
         run_together(communicator_, [&] { build(); });
-        comm::compare_message_lists(communicator_, engine_->schedules());
+        run_together(communicator_, [&] { comm::compare_message_lists(communicator_, engine_->schedules()); });
         communicator_.set_timeout_seconds(static_cast<double>(config.parallel.train_timeout_seconds));
     }
 
