@@ -21,7 +21,7 @@ class Device {
     virtual ~Device() = default;
 
     [[nodiscard]] virtual DeviceKind kind() const = 0;
-    /// Name of the hardware and the libraries that decide bits, e.g. "cpu avx2 oneDNN 2.6.3"; ranks compare it.
+    /// Name of the hardware and the libraries that decide bits, e.g. "cpu avx2 own products"; ranks compare it.
     [[nodiscard]] virtual std::string description() const = 0;
 
     [[nodiscard]] virtual std::unique_ptr<Stream> make_stream() = 0;

@@ -53,7 +53,7 @@ struct FrobeniusNorm {
 };
 
 /// out = in / norm, or 0 everywhere where norm is 0. norm [1] float64 on the device (rounded to float32 before the
-/// division; a norm below float32's smallest normal divides in double). in, out [rows, columns], strided rows.
+/// division; a norm outside float32's normal range divides in double). in, out [rows, columns], strided rows.
 struct DivideByNorm {
     static constexpr std::string_view kName = "divide_by_norm";
     Tensor out, in, norm;
@@ -61,7 +61,8 @@ struct DivideByNorm {
     [[nodiscard]] Cost cost() const;
 };
 
-/// weight = decay weight - step direction, float32, [rows, columns] with strided rows.
+/// weight = decay weight - step direction, float32, [rows, columns] with strided rows: the first product is rounded,
+/// then fma(-step, direction, decay weight).
 struct WeightUpdate {
     static constexpr std::string_view kName = "weight_update";
     Tensor weight, direction;
