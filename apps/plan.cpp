@@ -7,10 +7,22 @@
 
 #include <algorithm>
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+namespace {
+
+/// The exit code after everything is printed: a file cut short by a full disk must not look like a plan.
+int finish_output() {
+    if (std::cout.flush()) return 0;
+    std::cerr << "stdout: cannot be written\n";
+    return static_cast<int>(mfsdp::ExitCode::unexpected);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     using namespace mfsdp;
@@ -48,15 +60,18 @@ int main(int argc, char** argv) {
             rehearsals.push_back(runtime::rehearse(run, rank));
         if (as_json) {
             std::cout << runtime::plan_json(run, config, rehearsals);
-            return 0;
+            return finish_output();
         }
         std::cout << runtime::owner_table(run);
         if (!plan_only) std::cout << runtime::algorithm_table(run) << runtime::rank_table(rehearsals);
         std::cout << runtime::balance_line(runtime::balance(runtime::rank_loads(
             run.plan, {run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner})));
-        return 0;
+        return finish_output();
     } catch (const Error& error) {
         std::cerr << error.what() << '\n';
         return static_cast<int>(error.code());
+    } catch (const std::bad_alloc&) {
+        std::cerr << "memory: the machine has none left for the tables of this plan\n";
+        return static_cast<int>(ExitCode::unexpected);
     }
 }

@@ -37,7 +37,9 @@ int main(int argc, char** argv) {
     if (print) {
         try {
             std::cout << runtime::print_config(runtime::parse_train_config(path, overrides));
-            return 0;
+            if (std::cout.flush()) return 0;
+            std::cerr << "stdout: cannot be written\n";
+            return static_cast<int>(ExitCode::unexpected);
         } catch (const Error& error) {
             std::cerr << error.what() << '\n';
             return static_cast<int>(error.code());

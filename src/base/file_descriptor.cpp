@@ -52,8 +52,10 @@ void raise_file_error(FileUse use, const std::string& path, const std::string& w
 }
 
 FileDescriptor::FileDescriptor(std::string path, FileMode mode, FileUse use) : path_(std::move(path)), use_(use) {
+    // Opening a pipe waits for its writer, perhaps forever; nobody can then say that a pipe is no data file.
+    const int flags = open_flags(mode) | (mode == FileMode::read && use == FileUse::data ? O_NONBLOCK : 0);
     do {
-        descriptor_ = ::open(path_.c_str(), open_flags(mode) | O_CLOEXEC, 0666);
+        descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail("cannot open: " + reason());
 }

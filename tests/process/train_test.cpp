@@ -240,3 +240,44 @@ TEST_CASE("usage errors exit with 2 and help with 0") {
     CHECK(help.exit_code == 0);
     CHECK(count_of(help.output, "--print-config") == 1);
 }
+
+TEST_CASE("what the machine or 64 bits cannot hold is refused with a sentence") {
+    const SmallRun run;
+    const auto refuses = [&](const std::string& setting, int exit_code, const std::string& part) {
+        const ProcessResult result = run_command(run.train("--set " + setting), 60);
+        INFO(setting << "\n" << result.output);
+        CHECK(result.exit_code == exit_code);
+        CHECK(count_of(result.output, part) == 1);
+        CHECK(count_of(result.output, "internal error") == 0);
+    };
+    refuses("model.n_embd=2147483647 --set model.n_head=1", 2, "than 64 bits count");
+    refuses("train.micro_batch_size=100000000000000 --set train.global_batch_size=100000000000000", 2,
+            "than 64 bits count");
+    refuses("parallel.collectives.chunk_bytes=1073741840", 2, "must be <= 1073741824");
+    refuses("threads=2147483648", 2, "must be <= 2147483647");
+    refuses("telemetry.run_dir=$(printf \"\\\\377\")", 2, "not UTF-8");
+    CHECK(run_command(kPlan + " --plan-only --config " MFSDP_SOURCE_DIR "/configs/gpt_32b.json --world 1", 60)
+              .exit_code == 0);
+    // A limit of address space stands for a machine that is full.
+    const ProcessResult threads = run_command("ulimit -v 2000000; " + run.train("--set threads=20000"), 60);
+    INFO(threads.output);
+    CHECK(threads.exit_code == 1);
+    CHECK(count_of(threads.output, "of 20000 compute threads") == 1);
+}
+
+TEST_CASE("a pipe among the data files is refused instead of waited for") {
+    SmallRun run;
+    REQUIRE(run_command("mkfifo " + run.path("pipe"), 60).exit_code == 0);
+    run.document()["data"]["train"] = {run.path("pipe")};
+    run.write();
+    const ProcessResult result = run_command(run.train(), 20);
+    INFO(result.output);
+    CHECK(result.exit_code == 3);
+    CHECK(count_of(result.output, "not a regular file") == 1);
+}
+
+TEST_CASE("output that a full disk cuts short is no success") {
+    const SmallRun run;
+    CHECK(run_command(run.train("--print-config >/dev/full"), 60).exit_code == 1);
+    CHECK(run_command(kPlan + " --config " + run.config() + " >/dev/full", 60).exit_code == 1);
+}

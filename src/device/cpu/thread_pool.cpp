@@ -8,6 +8,7 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ struct ThreadPool::State {
     void work_on_job();
     void worker();
     void finish_job();
+    void stop();
 
     const int spin_rounds;
     std::mutex turn;  // held by the caller for the whole call
@@ -113,22 +115,32 @@ void ThreadPool::State::finish_job() {
     left.wait(lock, [&] { return joined.load(std::memory_order_relaxed) == 0; });
 }
 
+void ThreadPool::State::stop() {
+    {
+        const std::lock_guard lock(mutex);
+        stopping = true;
+        generation.fetch_add(1, std::memory_order_release);
+    }
+    opened.notify_all();
+    for (std::thread& worker : workers) worker.join();
+}
+
 ThreadPool::ThreadPool(int threads) {
     MFSDP_ASSERT(threads >= 1, "a pool has the calling thread at least, got " + std::to_string(threads));
     state_ = std::make_unique<State>(threads);
     state_->workers.reserve(static_cast<std::size_t>(threads - 1));
-    for (int i = 1; i < threads; ++i) state_->workers.emplace_back([state = state_.get()] { state->worker(); });
+    try {
+        for (int i = 1; i < threads; ++i) state_->workers.emplace_back([state = state_.get()] { state->worker(); });
+    } catch (const std::system_error& error) {
+        // Threads that are still joinable when their owner dies would end the program without a word.
+        const std::size_t started = state_->workers.size() + 1;
+        state_->stop();
+        throw DeviceError("device: the machine starts no more than " + std::to_string(started) + " of " +
+                          std::to_string(threads) + " compute threads: " + error.code().message());
+    }
 }
 
-ThreadPool::~ThreadPool() {
-    {
-        const std::lock_guard lock(state_->mutex);
-        state_->stopping = true;
-        state_->generation.fetch_add(1, std::memory_order_release);
-    }
-    state_->opened.notify_all();
-    for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->stop(); }
 
 int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 

@@ -30,6 +30,12 @@ void apply_overrides(JsonValue& root, std::span<const std::string> overrides, st
             errors.insert(errors.end(), problems.begin(), problems.end());
         } else {
             value = JsonValue::from_string(text);
+            // What is no JSON even inside quotes could be neither saved nor read again.
+            std::vector<std::string> ill_formed;
+            if (!read_json(canonical_text(*value), "--set", ill_formed)) {
+                errors.push_back("config: --set " + message_text(override_text) + ": not UTF-8");
+                continue;
+            }
         }
         set_path(root, path, *std::move(value));
     }

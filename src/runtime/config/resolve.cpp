@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace mfsdp::runtime {
 
@@ -34,7 +36,14 @@ void resolve_nulls(Document& document, const std::string& config_name) {
         replace_null(section + ".weight_decay", [&] { return value("optimizer.weight_decay"); });
     }
     replace_null("precision.grad_dtype", [&] { return value("precision.param_dtype"); });
-    replace_null("telemetry.run_dir", [&] { return JsonValue::from_string("runs/" + config_name); });
+    replace_null("telemetry.run_dir", [&] {
+        JsonValue run_dir = JsonValue::from_string("runs/" + config_name);
+        std::vector<std::string> ill_formed;
+        if (!read_json(canonical_text(run_dir), "telemetry.run_dir", ill_formed)) {
+            throw ConfigError("config: telemetry.run_dir: required, the name of the configuration file is not UTF-8");
+        }
+        return run_dir;
+    });
 }
 
 }  // namespace mfsdp::runtime

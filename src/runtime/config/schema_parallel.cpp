@@ -38,7 +38,8 @@ std::vector<KeyRow> parallel_and_precision_keys() {
         name("parallel.collectives.reduce", "\"auto\"").names({"auto", "direct"}, {"chain", "hierarchical"}),
         integer("parallel.collectives.chunk_bytes", "4194304")
             .at_least(1024)
-            .multiple_of(16, ">= 1024, multiple of 16"),
+            .multiple_of(16, ">= 1024, multiple of 16")
+            .ceiling(1073741824),  // the largest message of a schedule
         integer("parallel.collectives.channels", "1").later({"1"}),
         string("parallel.calibration").later({"null"}),
         strategy({"fsdp_gather", "fsdp_gather_once"}, name("parallel.matrix_step").later({})),

@@ -66,7 +66,7 @@ std::vector<KeyRow> checkpoint_and_telemetry_keys() {
         boolean("telemetry.rank_logs", "false").later({"false"}),
         integer("telemetry.health_interval", "0").later({"0"}),
         name("device", "\"auto\"").names({"auto", "cpu", "cuda"}),
-        integer("threads").at_least(1),
+        integer("threads").at_least(1).ceiling(2147483647),
     };
 }
 

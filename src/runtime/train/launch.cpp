@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <iostream>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,10 @@
 namespace mfsdp::runtime {
 
 namespace {
+
+constexpr const char* kNoHostMemory =
+    "memory: the machine has none left for the tables and tokens of a step; smaller train.micro_batch_size, "
+    "train.seq_len or model?";
 
 /// How a phase went on one rank; fixed size, because it is exchanged. A longer message loses its end.
 struct Outcome {
@@ -40,6 +45,8 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
         throw;  // the ranks can be asked nothing more
     } catch (const Error& error) {
         mine = failure(error.code(), error.what());
+    } catch (const std::bad_alloc&) {
+        mine = failure(ExitCode::unexpected, kNoHostMemory);
     } catch (const std::exception& error) {
         mine = failure(ExitCode::unexpected, error.what());
     }
@@ -71,6 +78,8 @@ int run_program(comm::Communicator& communicator, const std::function<void()>& b
     } catch (const Error& error) {
         code = error.code();
         message = error.what();
+    } catch (const std::bad_alloc&) {
+        message = kNoHostMemory;
     } catch (const std::exception& error) {
         message = error.what();
     }

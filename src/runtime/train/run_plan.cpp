@@ -5,6 +5,8 @@
 #include "mfsdp/runtime/config/parse_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <string>
 
 namespace mfsdp::runtime {
@@ -74,12 +76,42 @@ ParameterRates rates_of(const model::ParameterSpec& spec, optim::Role role, cons
     return {config.element.lr, decays ? config.element.weight_decay : 0.0};
 }
 
+/// Refuses models and batches whose bytes or FLOPs 64 bits do not count, before any such number is formed.
+void require_countable(const model::ModelSpec& spec, const TrainConfig& config, std::int64_t ranks) {
+    constexpr double kBytesPerElement = 64.0;        // weight, gradients, state, workspace
+    constexpr double kFlopsPerElementAndSide = 128;  // twenty Newton-Schulz steps of three products
+    const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+    const double micro_steps =
+        std::ceil(real(config.train.global_batch_size / config.train.micro_batch_size) / real(ranks));
+    const double micro_tokens = real(config.train.micro_batch_size) * real(config.train.seq_len);
+    double elements = 0.0, optimizer = 0.0, sides = 0.0;
+    for (const model::ParameterSpec& parameter : spec.parameters) {
+        double count = 1.0, longest = 1.0;
+        for (const std::int64_t size : parameter.shape) {
+            count *= real(size);
+            longest = std::max(longest, real(size));
+        }
+        elements += count;
+        optimizer += count * (kBytesPerElement + kFlopsPerElementAndSide * count / longest);
+        // Logits are cut into chunks, positions have no activations of their own: blocks count.
+        if (parameter.kind != model::ParameterKind::vocabulary) sides += longest;
+    }
+    const double activations = micro_tokens * sides * kBytesPerElement;
+    const double products = micro_steps * micro_tokens * 8.0 * elements;
+    const double attention = micro_steps * micro_tokens * real(config.train.seq_len) * 4.0 * sides;
+    if (std::max({optimizer, activations, products, attention}) < 0x1p62) return;
+    throw ConfigError(
+        "config: model and train: a step has more bytes or operations than 64 bits count; a dimension, "
+        "train.seq_len or a batch size is too large");
+}
+
 }  // namespace
 
 RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) {
     RunPlan run;
     run.mesh = make_mesh(config, std::move(node_of_rank));
     run.spec = model::describe_model(config.model);
+    require_countable(run.spec, config, std::ssize(run.mesh.node_of_rank));
     const bool use_matrix = config.optimizer.matrix.name != MatrixOptimizerName::none;
     run.roles = optim::route(run.spec, {use_matrix, config.optimizer.matrix.exclude});
 
