@@ -1,9 +1,11 @@
 #include "mfsdp/runtime/store/gradient_store.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/base/stopwatch.h"
+
+#include "parameter_view.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace mfsdp::runtime {
@@ -12,12 +14,6 @@ namespace {
 
 using device::DType;
 using device::Tensor;
-
-constexpr std::int64_t kFloatBytes = 4;
-
-double now_seconds() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// What decides a reduce schedule: whether sums exist already, and how many ranks bring a leaf.
 struct Variant {
@@ -80,9 +76,12 @@ GradientStore::GradientStore(const RankContext& context, const ParameterStore& w
         groups_.push_back(std::move(group));
     }
     scratch_ = device::Buffer(context.device, context.ledger, device::MemoryCategory::transfer, scratch_bytes);
-    std::size_t most = 0;
-    for (const model::UnitSpec& unit : context.spec.units) most = std::max(most, unit.parameters.size());
-    bound_.reserve(most);
+    // A step allocates nothing: what grows in it has its size from here on.
+    std::size_t parameters = 0, groups = 0;
+    for (const model::UnitSpec& unit : context.spec.units) parameters = std::max(parameters, unit.parameters.size());
+    for (const std::vector<std::int64_t>& of_unit : context.plan.unit_groups) groups = std::max(groups, of_unit.size());
+    bound_.reserve(parameters);
+    in_flight_.reserve(kLeavesInFlight + groups);
 }
 
 std::int64_t GradientStore::use_of(std::int64_t group, std::int64_t unit) const {
@@ -91,11 +90,13 @@ std::int64_t GradientStore::use_of(std::int64_t group, std::int64_t unit) const 
 }
 
 void GradientStore::retire_oldest() {
-    const double begin = now_seconds();
-    context_.compute.wait(in_flight_.front().done);
-    exposed_seconds_ += now_seconds() - begin;
-    pool_.release(in_flight_.front().block, in_flight_.front().done);
-    in_flight_.pop_front();
+    const InFlight oldest = in_flight_.front();
+    in_flight_.erase(in_flight_.begin());
+    {
+        const base::Stopwatch watch(exposed_seconds_);
+        context_.compute.wait(oldest.done);
+    }
+    pool_.release(oldest.block, oldest.done);
 }
 
 std::span<const Tensor> GradientStore::begin_leaf(std::int64_t unit) {
@@ -117,9 +118,7 @@ std::span<const Tensor> GradientStore::begin_leaf(std::int64_t unit) {
             if (found == members.end()) continue;
             std::byte* const address =
                 groups_[index(g)].leaf.data + full_offsets_[index(g)][index(found - members.begin())] * kFloatBytes;
-            bound_.push_back(spec.shape.size() < 2
-                                 ? Tensor::dense(address, DType::float32, {spec.count()})
-                                 : Tensor::dense(address, DType::float32, {spec.rows(), spec.columns()}));
+            bound_.push_back(as_parameter(spec, address));
         }
     }
     return bound_;
@@ -146,9 +145,10 @@ void GradientStore::reduce(std::int64_t unit, std::int64_t micro_step) {
 
 void GradientStore::finish() {
     while (!in_flight_.empty()) retire_oldest();
-    const double begin = now_seconds();
-    context_.compute.wait(last_transfer_);
-    exposed_seconds_ += now_seconds() - begin;
+    {
+        const base::Stopwatch watch(exposed_seconds_);
+        context_.compute.wait(last_transfer_);
+    }
     for (std::size_t g = 0; g < groups_.size(); ++g) {
         const Group& group = groups_[g];
         const auto uses = static_cast<std::int64_t>(context_.plan.groups[g].users.size());
@@ -166,8 +166,8 @@ void GradientStore::finish() {
 Tensor GradientStore::gradient(const OwnedRows& rows) const {
     const model::ParameterSpec& spec = context_.spec.parameters[index(rows.parameter)];
     const std::int64_t offset = (groups_[index(rows.group)].accumulator_offset + rows.gradient_offset) * kFloatBytes;
-    return spec.shape.size() < 2 ? accumulators_.view(DType::float32, {spec.count()}, offset)
-                                 : accumulators_.view(DType::float32, {rows.row_count, spec.columns()}, offset);
+    return as_parameter(spec, accumulators_.view(DType::float32, {rows.row_count * spec.columns()}, offset),
+                        rows.row_count);
 }
 
 std::vector<const comm::TransferSchedule*> GradientStore::schedules() const {

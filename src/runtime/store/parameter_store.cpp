@@ -1,10 +1,11 @@
 #include "mfsdp/runtime/store/parameter_store.h"
 
 #include "mfsdp/base/error.h"
-#include "mfsdp/model/transformer.h"
+#include "mfsdp/base/stopwatch.h"
+
+#include "parameter_view.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace mfsdp::runtime {
@@ -13,12 +14,6 @@ namespace {
 
 using device::DType;
 using device::Tensor;
-
-constexpr std::int64_t kFloatBytes = 4;
-
-double now_seconds() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::int64_t total_at_rest(const RankContext& context) {
     std::int64_t elements = 0;
@@ -127,17 +122,9 @@ void ParameterStore::even_out_blocks() {
     }
 }
 
-Tensor ParameterStore::parameter_view(std::int64_t parameter, std::byte* base, std::int64_t offset) const {
-    const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-    std::byte* const address = base == nullptr ? nullptr : base + offset * kFloatBytes;
-    return spec.shape.size() < 2 ? Tensor::dense(address, DType::float32, {spec.count()})
-                                 : Tensor::dense(address, DType::float32, {spec.rows(), spec.columns()});
-}
-
 Tensor ParameterStore::rows_view(std::int64_t parameter, std::int64_t offset, std::int64_t rows) const {
     const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-    if (spec.shape.size() < 2) return weights_.view(DType::float32, {spec.count()}, offset * kFloatBytes);
-    return weights_.view(DType::float32, {rows, spec.columns()}, offset * kFloatBytes);
+    return as_parameter(spec, weights_.view(DType::float32, {rows * spec.columns()}, offset * kFloatBytes), rows);
 }
 
 comm::TransferBuffers ParameterStore::buffers(const Group& group) const {
@@ -165,80 +152,6 @@ std::vector<const comm::TransferSchedule*> ParameterStore::schedules() const {
     return result;
 }
 
-void ParameterStore::initialise(std::uint64_t seed) {
-    if (weights_.bytes() > 0) {
-        // Padding travels with its parameter and must not be left undefined.
-        device::launch(context_.compute,
-                       device::Fill{weights_.view(DType::float32, {weights_.bytes() / kFloatBytes}), 0.0});
-    }
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-        for (const LocalSegment& segment : groups_[g].layout.at_rest(context_.rank)) {
-            const std::int64_t parameter = context_.plan.groups[g].parameters[index(segment.slot)];
-            model::initialise(context_.compute, context_.spec.parameters[index(parameter)],
-                              rows_view(parameter, groups_[g].at_rest_offset + segment.offset, segment.row_count),
-                              segment.row_begin, seed);
-        }
-    }
-}
-
-void ParameterStore::load(std::int64_t parameter, std::span<const float> values) {
-    const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-    MFSDP_ASSERT(static_cast<std::int64_t>(values.size()) == spec.count(), "a whole parameter is given: " + spec.name);
-    const Place place = places_[index(parameter)];
-    const Group& group = groups_[index(place.group)];
-    for (const LocalSegment& segment : group.layout.at_rest(context_.rank)) {
-        if (segment.slot != place.slot || segment.row_count == 0) continue;
-        device::launch(
-            context_.compute,
-            device::CopyFromHost{rows_view(parameter, group.at_rest_offset + segment.offset, segment.row_count),
-                                 values.data() + segment.row_begin * spec.columns()});
-    }
-    context_.compute.synchronize();
-}
-
-void ParameterStore::collect(std::int64_t parameter, std::span<float> values) {
-    const Place place = places_[index(parameter)];
-    const Group& group = groups_[index(place.group)];
-    const bool root = context_.rank == 0;
-    const std::int64_t bytes = context_.spec.parameters[index(parameter)].count() * kFloatBytes;
-    const device::Buffer whole(context_.device, context_.ledger, device::MemoryCategory::transfer, root ? bytes : 0);
-    const comm::TransferSchedule schedule =
-        comm::build_direct_gather(group.layout.collect(place.slot), context_.rank, options_.build);
-    // Started on every rank, also where it is empty: schedules of a lane are numbered alike on all ranks.
-    comm::TransferBuffers memory = buffers(group);
-    memory[comm::BufferRole::gathered] = whole.data();
-    last_transfer_ = context_.executor.start(schedule, comm::Lane::gather, memory, context_.compute.record());
-    context_.compute.wait(last_transfer_);
-    context_.compute.synchronize();
-    if (root) {
-        MFSDP_ASSERT(static_cast<std::int64_t>(values.size()) * kFloatBytes == bytes, "the whole parameter fits");
-        device::launch(context_.compute, device::CopyToHost{values.data(), parameter_view(parameter, whole.data(), 0)});
-        context_.compute.synchronize();
-    }
-}
-
-std::vector<OwnedRows> ParameterStore::owned() const {
-    std::vector<OwnedRows> result;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-        const Group& group = groups_[g];
-        const std::vector<LocalSegment> resting = group.layout.at_rest(context_.rank);
-        for (const LocalSegment& stepped : group.layout.gradient(context_.rank)) {
-            const auto rest = std::find_if(resting.begin(), resting.end(),
-                                           [&](const LocalSegment& segment) { return segment.slot == stepped.slot; });
-            MFSDP_ASSERT(rest != resting.end() && stepped.row_begin >= rest->row_begin &&
-                             stepped.row_begin + stepped.row_count <= rest->row_begin + rest->row_count,
-                         "rows are stepped where they rest");
-            const std::int64_t parameter = context_.plan.groups[g].parameters[index(stepped.slot)];
-            const std::int64_t columns = context_.spec.parameters[index(parameter)].columns();
-            const std::int64_t offset =
-                group.at_rest_offset + rest->offset + (stepped.row_begin - rest->row_begin) * columns;
-            result.push_back({parameter, static_cast<std::int64_t>(g), stepped.row_begin, stepped.row_count,
-                              rows_view(parameter, offset, stepped.row_count), stepped.offset});
-        }
-    }
-    return result;
-}
-
 void ParameterStore::start_gather(Group& group) {
     if (group.state != State::sharded) return;
     group.block = pool_.allocate(group.pooled_bytes, *lane_);
@@ -258,7 +171,9 @@ void ParameterStore::prefetch(std::int64_t visit) {
     for (std::int64_t ahead = visit + 1; ahead <= end; ++ahead) {
         for (const std::int64_t group : visits_[index(ahead)].reads) {
             planned += groups_[index(group)].gathered_bytes;
-            // Limited by planned bytes, never by free memory: every rank takes the same decision in the same place.
+            // Limited by planned bytes, never by free memory, so that every step does the same. What a rank need not
+            // gather differs between ranks, and so may the place where they stop: gathers still start in the order of
+            // the visits on all of them.
             if (options_.prefetch_bytes >= 0 && planned > options_.prefetch_bytes) return;
             start_gather(groups_[index(group)]);
         }
@@ -268,14 +183,16 @@ void ParameterStore::prefetch(std::int64_t visit) {
 void ParameterStore::bind(const Visit& visit) {
     bound_.clear();
     for (const std::int64_t parameter : context_.spec.units[index(visit.unit)].parameters) {
+        const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
         const Place place = places_[index(parameter)];
         const Group& group = groups_[index(place.group)];
         const std::int64_t offset = group.gathered_offsets[index(place.slot)];
         if (visit.reads.empty()) {
-            bound_.push_back(parameter_view(parameter, nullptr, 0));
+            bound_.push_back(as_parameter(spec, nullptr));
+        } else if (offset < 0) {
+            bound_.push_back(group.resting[index(place.slot)]);
         } else {
-            bound_.push_back(offset < 0 ? group.resting[index(place.slot)]
-                                        : parameter_view(parameter, group.block.data, offset));
+            bound_.push_back(as_parameter(spec, group.block.data + offset * kFloatBytes));
         }
     }
 }
@@ -285,12 +202,13 @@ Lease ParameterStore::materialize(std::int64_t visit) {
     if (visit == 0) lane_->wait(context_.compute.record());  // the weights of this step are complete
     for (const std::int64_t group : present.reads) start_gather(groups_[index(group)]);
     prefetch(visit);
-    const double begin = now_seconds();
-    for (const std::int64_t group : present.reads) {
-        context_.compute.wait(groups_[index(group)].published);
-        context_.compute.wait(groups_[index(group)].ready);
+    {
+        const base::Stopwatch watch(exposed_seconds_);
+        for (const std::int64_t group : present.reads) {
+            context_.compute.wait(groups_[index(group)].published);
+            context_.compute.wait(groups_[index(group)].ready);
+        }
     }
-    exposed_seconds_ += now_seconds() - begin;
     bind(present);
     return Lease(*this, visit);
 }
@@ -311,9 +229,8 @@ void ParameterStore::release(std::int64_t visit) noexcept {
 }
 
 void ParameterStore::quiesce() {
-    const double begin = now_seconds();
+    const base::Stopwatch watch(exposed_seconds_);
     context_.compute.wait(last_transfer_);
-    exposed_seconds_ += now_seconds() - begin;
 }
 
 void ParameterStore::publish() {

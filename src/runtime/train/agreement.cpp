@@ -3,7 +3,6 @@
 #include "mfsdp/base/error.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace mfsdp::runtime {

@@ -1,9 +1,9 @@
 #include "mfsdp/runtime/train/engine.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/base/stopwatch.h"
 #include "mfsdp/optim/gradient_norm.h"
 
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <string>
@@ -12,29 +12,13 @@ namespace mfsdp::runtime {
 
 namespace {
 
+using base::Stopwatch;
 using device::DType;
 using device::MemoryCategory;
 using device::Tensor;
 
 constexpr std::int64_t kWords = ExactSum::kWords + 1;
 constexpr std::int64_t kWordBytes = 8;
-
-double now_seconds() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Adds the time of a scope to a counter.
-class Stopwatch {
-  public:
-    explicit Stopwatch(double& seconds) : seconds_(seconds), begin_(now_seconds()) {}
-    Stopwatch(const Stopwatch&) = delete;
-    Stopwatch& operator=(const Stopwatch&) = delete;
-    ~Stopwatch() { seconds_ += now_seconds() - begin_; }
-
-  private:
-    double& seconds_;
-    double begin_;
-};
 
 }  // namespace
 
@@ -161,7 +145,7 @@ LocalFacts Engine::local_facts() {
         facts.memory_peak_bytes += ledger_.peak(static_cast<MemoryCategory>(category));
     }
     times_.exposed_communication_seconds = weights_->take_exposed_seconds() + gradients_->take_exposed_seconds();
-    const double now = now_seconds();
+    const double now = base::now_seconds();
     times_.step_seconds = last_agreement_ > 0.0 ? now - last_agreement_ : 0.0;
     last_agreement_ = now;
     facts.times = times_;

@@ -70,9 +70,8 @@ std::string bytes_text(std::int64_t bytes) {
 
 std::string describe_run(const RunPlan& run, const TrainConfig& config, int threads, const std::string& device) {
     return format(
-        "%s, %.1f M parameters; %d ranks x %d threads, strategy %s, policy %s; %lld sequences of %lld tokens per step "
-        "in "
-        "%lld micro-batches; %s",
+        "%s, %.1f M parameters; %d ranks x %d threads, strategy %s, policy %s; "
+        "%lld sequences of %lld tokens per step in %lld micro-batches; %s",
         std::string(model::name(run.spec.config.family)).c_str(), static_cast<double>(run.spec.parameter_count()) / 1e6,
         run.plan.ranks, threads, std::string(name(config.parallel.strategy)).c_str(),
         std::string(name(config.parallel.planner.policy)).c_str(),

@@ -3,7 +3,6 @@
 #include "mfsdp/runtime/store/parameter_store.h"
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -65,7 +64,7 @@ class GradientStore {
     device::Buffer accumulators_;
     device::Buffer scratch_;
     device::BufferPool pool_;
-    std::deque<InFlight> in_flight_;
+    std::vector<InFlight> in_flight_;  // oldest first
     std::vector<device::Tensor> bound_;
     device::Event last_transfer_;
     double exposed_seconds_ = 0.0;

@@ -154,7 +154,6 @@ class ParameterStore {
     void prefetch(std::int64_t visit);
     void release(std::int64_t visit) noexcept;
     void bind(const Visit& visit);
-    [[nodiscard]] device::Tensor parameter_view(std::int64_t parameter, std::byte* base, std::int64_t offset) const;
     [[nodiscard]] device::Tensor rows_view(std::int64_t parameter, std::int64_t offset, std::int64_t rows) const;
     [[nodiscard]] comm::TransferBuffers buffers(const Group& group) const;
 
