@@ -1,7 +1,5 @@
 #include "mfsdp/base/crc32c.h"
 
-#include "mfsdp/base/error.h"
-
 #include <array>
 #include <bit>
 #include <cstring>
@@ -35,16 +33,6 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-// Product of two polynomials modulo the CRC's; bit 31 is the coefficient of x^0 because the form is reflected.
-std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
-    std::uint32_t product = 0;
-    for (std::uint32_t bit = 0x80000000U; bit != 0; bit >>= 1) {
-        if ((a & bit) != 0) product ^= b;
-        b = (b >> 1) ^ ((b & 1U) != 0 ? kPolynomial : 0U);
-    }
-    return product;
-}
-
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) {
@@ -61,18 +49,6 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) {
         crc = (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<std::uint32_t>(bytes[at])) & 0xFF];
     }
     return ~crc;
-}
-
-std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::int64_t second_bytes) {
-    MFSDP_ASSERT(second_bytes >= 0, "a piece has no negative length");
-    // Appending n bytes multiplies the first CRC by x^(8n); the xors at start and end of the two pieces cancel.
-    std::uint32_t power = 0x80000000U;
-    std::uint32_t square = 0x80000000U >> 8;
-    for (std::int64_t rest = second_bytes; rest != 0; rest >>= 1) {
-        if ((rest & 1) != 0) power = multiply(power, square);
-        square = multiply(square, square);
-    }
-    return multiply(power, first) ^ second;
 }
 
 std::string crc32c_text(std::uint32_t crc) {

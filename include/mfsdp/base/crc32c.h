@@ -13,11 +13,6 @@ namespace mfsdp::base {
 /// It detects accidents, not attacks. Source: RFC 3720, appendix B.4 (test vectors).
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous = 0);
 
-/// CRC of two adjacent pieces from their own CRCs, without rereading either.
-///
-/// second_bytes  length of the second piece, >= 0
-[[nodiscard]] std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::int64_t second_bytes);
-
 /// The form used in files and messages: 8 lower-case hex digits.
 [[nodiscard]] std::string crc32c_text(std::uint32_t crc);
 

@@ -29,8 +29,8 @@ std::int64_t BatchLoader::sample(std::int64_t global_sample) const {
     return Shuffle(seed_, global_sample / samples_per_epoch(), samples_per_epoch()).sample(place);
 }
 
-void BatchLoader::load_from(std::int64_t next_sample, std::int64_t micro_batch, std::span<std::int32_t> inputs,
-                            std::span<std::int32_t> targets) const {
+void BatchLoader::load(std::int64_t next_sample, std::int64_t micro_batch, std::span<std::int32_t> inputs,
+                       std::span<std::int32_t> targets) const {
     const auto length = static_cast<std::size_t>(reader_.seq_len());
     const auto rows = static_cast<std::size_t>(micro_batch_size_);
     MFSDP_ASSERT(micro_batch >= 0 && micro_batch < micro_batches(), "a micro-batch lies inside its global batch");
@@ -40,11 +40,6 @@ void BatchLoader::load_from(std::int64_t next_sample, std::int64_t micro_batch, 
         reader_.read(sample(first + static_cast<std::int64_t>(row)), inputs.subspan(row * length, length),
                      targets.subspan(row * length, length));
     }
-}
-
-void BatchLoader::load(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> inputs,
-                       std::span<std::int32_t> targets) const {
-    load_from(step * global_batch_size_, micro_batch, inputs, targets);
 }
 
 void BatchLoader::raise_all_masked(std::int64_t next_sample) const {

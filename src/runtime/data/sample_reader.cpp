@@ -41,11 +41,4 @@ void SampleReader::read(std::int64_t sample, std::span<std::int32_t> inputs, std
     }
 }
 
-void SampleReader::read_empty(std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
-    MFSDP_ASSERT(static_cast<std::int64_t>(inputs.size()) == seq_len_ && targets.size() == inputs.size(),
-                 "inputs and targets hold T tokens");
-    std::fill(inputs.begin(), inputs.end(), 0);
-    std::fill(targets.begin(), targets.end(), kMaskedTarget);
-}
-
 }  // namespace mfsdp::runtime

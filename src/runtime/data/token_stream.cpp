@@ -87,15 +87,6 @@ void TokenStream::read_masks(std::int64_t begin, std::span<std::uint8_t> out) co
     });
 }
 
-void TokenStream::check_all_ids() const {
-    std::vector<std::int32_t> ids(std::size_t{1} << 16);
-    for (std::int64_t begin = 0; begin < tokens();) {
-        const std::int64_t count = std::min(tokens() - begin, static_cast<std::int64_t>(ids.size()));
-        read(begin, std::span(ids).first(static_cast<std::size_t>(count)));
-        begin += count;
-    }
-}
-
 std::uint64_t TokenStream::fingerprint() const {
     constexpr std::int64_t kHeadBytes = 64 * 1024;
     nlohmann::json list = nlohmann::json::array();

@@ -75,16 +75,6 @@ std::string metrics_line(const TrainRecord& record) {
     return line.text();
 }
 
-std::string metrics_line(const EvalRecord& record) {
-    JsonLine line;
-    line.add("kind", std::string_view("eval"))
-        .add("step", record.step)
-        .add("eval_loss", record.eval_loss)
-        .add("eval_targets", record.eval_targets)
-        .add("eval_s", record.eval_s);
-    return line.text();
-}
-
 std::string metrics_line(const EventRecord& record) {
     JsonLine line;
     line.add("kind", std::string_view("event"))

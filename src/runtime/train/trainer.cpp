@@ -1,6 +1,7 @@
 #include "mfsdp/runtime/train/trainer.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/base/hash64.h"
 #include "mfsdp/comm/startup_comparison.h"
 #include "mfsdp/device/cpu_device.h"
 #include "mfsdp/model/huggingface.h"
@@ -148,6 +149,7 @@ std::vector<comm::StartupFacts> Trainer::startup_facts() const {
     return {{"program version", std::string(version())},
             {"configuration", config_hash(config_)},
             {"plan", plan_->plan.hash(plan_->spec)},
+            {"data", base::hash64_text(loader_->stream().fingerprint())},
             {"device", device_->description()}};
 }
 
@@ -212,7 +214,7 @@ void Trainer::run_step(std::int64_t step) {
             return engine_->step(
                 step, rate_factor,
                 [&](std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-                    loader_->load_from(next_sample, micro_batch, inputs, targets);
+                    loader_->load(next_sample, micro_batch, inputs, targets);
                 });
         } catch (const NumericalError& error) {
             throw AgreedFailure(error.code(), error.what());  // follows from the agreement: all ranks are here

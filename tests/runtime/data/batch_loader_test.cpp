@@ -1,7 +1,6 @@
 #include "mfsdp/runtime/data/batch_loader.h"
 
 #include "mfsdp/base/error.h"
-#include "mfsdp/runtime/data/evaluation_loader.h"
 #include "mfsdp/runtime/data/shuffle.h"
 
 #include "support/catch.h"
@@ -30,12 +29,9 @@ Batch batch_of(std::size_t tokens, const Load& load) {
 
 Batch load(const BatchLoader& loader, const DataOptions& options, std::int64_t step, std::int64_t micro_batch) {
     return batch_of(static_cast<std::size_t>(options.micro_batch_size * options.seq_len),
-                    [&](auto& inputs, auto& targets) { loader.load(step, micro_batch, inputs, targets); });
-}
-
-Batch load(const EvaluationLoader& loader, const DataOptions& options, std::int64_t micro_batch) {
-    return batch_of(static_cast<std::size_t>(options.micro_batch_size * options.seq_len),
-                    [&](auto& inputs, auto& targets) { loader.load(micro_batch, inputs, targets); });
+                    [&](auto& inputs, auto& targets) {
+                        loader.load(step * options.global_batch_size, micro_batch, inputs, targets);
+                    });
 }
 
 // The text of the definition: sample i of the stream t.
@@ -144,11 +140,11 @@ TEST_CASE("a step may start at any global sample, as after a resume with another
     const BatchLoader loader(options);
     std::vector<std::int32_t> inputs(10);
     std::vector<std::int32_t> targets(10);
-    loader.load_from(6, 1, inputs, targets);  // g = 8, 9: step 2, micro-batch 0
+    loader.load(6, 1, inputs, targets);  // g = 8, 9: step 2, micro-batch 0
     CHECK(inputs == load(loader, options, 2, 0).inputs);
-    CHECK_THROWS_AS(loader.load_from(0, 2, inputs, targets), InternalError);
+    CHECK_THROWS_AS(loader.load(0, 2, inputs, targets), InternalError);
     inputs.resize(9);
-    CHECK_THROWS_AS(loader.load_from(0, 0, inputs, targets), InternalError);
+    CHECK_THROWS_AS(loader.load(0, 0, inputs, targets), InternalError);
 }
 
 TEST_CASE("masked targets are -100 in both alignments, also where the bit is in the file before") {
@@ -217,26 +213,4 @@ TEST_CASE("an id outside the vocabulary stops the batch that reads it") {
     CHECK(load(loader, options, 0, 0).inputs == std::vector<std::int32_t>{1, 2});
     CHECK(message_of<DataError>([&] { (void)load(loader, options, 2, 0); }) ==
           "data: " + (folder / "1.bin") + ": token 5 is 1000, the model has 1000 ids");
-}
-
-TEST_CASE("validation takes the first samples in order and fills the last micro-batch with empty ones") {
-    const TemporaryDirectory folder;
-    const std::vector<std::int64_t> t = counting_ids(22);  // S = 5 samples of 4
-    write_file(folder / "v.bin", gpt2_file(t));
-    const DataOptions options = options_for({folder / "v.bin"}, 4, 2, 2);
-    const EvaluationLoader all(options, 0);
-    CHECK(all.samples() == 5);
-    REQUIRE(all.micro_batches() == 3);
-    Batch expected;
-    append_sample(expected, t, 4, 4);
-    expected.inputs.insert(expected.inputs.end(), 4, 0);
-    expected.targets.insert(expected.targets.end(), 4, -100);
-    CHECK(load(all, options, 2).inputs == expected.inputs);
-    CHECK(load(all, options, 2).targets == expected.targets);
-    const EvaluationLoader first_three(options, 3);
-    REQUIRE(first_three.micro_batches() == 2);
-    CHECK(load(first_three, options, 0).inputs == load(all, options, 0).inputs);
-    CHECK(load(first_three, options, 1).targets[4] == -100);
-    CHECK(message_of<ConfigError>([&] { EvaluationLoader(options, 6); }) ==
-          "config: train.eval_samples = 6: data.valid has only 5 samples");
 }

@@ -54,18 +54,6 @@ TEST_CASE("more files than are kept open are read right") {
     }
 }
 
-TEST_CASE("checking all ids finds one that no sample has read yet") {
-    const TemporaryDirectory folder;
-    std::vector<std::int64_t> ids(100'000, 3);
-    write_file(folder / "1.bin", gpt2_file(ids));
-    ids[99'999] = 50;
-    write_file(folder / "2.bin", gpt2_file(ids));
-    TokenStream({folder / "1.bin"}, DataFormat::tokens, 50).check_all_ids();
-    const TokenStream stream({folder / "*.bin"}, DataFormat::tokens, 50);
-    CHECK(message_of<DataError>([&] { stream.check_all_ids(); }) ==
-          "data: " + (folder / "2.bin") + ": token 99999 is 50, the model has 50 ids");
-}
-
 TEST_CASE("the fingerprint is the hash of the canonical list of files") {
     const TemporaryDirectory folder;
     write_file(folder / "a.txt", "123456789");

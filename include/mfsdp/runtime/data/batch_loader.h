@@ -44,10 +44,7 @@ class BatchLoader {
     ///
     /// inputs, targets  [B, T] each, row-major; a masked target is kMaskedTarget
     /// A broken file is a DataError.
-    void load_from(std::int64_t next_sample, std::int64_t micro_batch, std::span<std::int32_t> inputs,
-                   std::span<std::int32_t> targets) const;
-    /// The same for step `step` >= 0 of a run that started at global sample 0 with this G.
-    void load(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> inputs,
+    void load(std::int64_t next_sample, std::int64_t micro_batch, std::span<std::int32_t> inputs,
               std::span<std::int32_t> targets) const;
 
     /// Reports a global batch, starting at `next_sample`, of which no target counts: its mean loss does not exist.

@@ -27,8 +27,6 @@ class SampleReader {
 
     /// Reads one sample in [0, samples()). inputs, targets  [T] each, distinct; a masked target is kMaskedTarget.
     void read(std::int64_t sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
-    /// A sample of which no target counts: inputs 0, targets kMaskedTarget.
-    void read_empty(std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
 
   private:
     TokenStream stream_;

@@ -28,11 +28,9 @@ class TokenStream {
     void read(std::int64_t begin, std::span<std::int32_t> out) const;
     /// Reads the mask bits of the same positions as 0 or 1; positions of a file without masks are 1.
     void read_masks(std::int64_t begin, std::span<std::uint8_t> out) const;
-    /// Reads every file whole and checks every id; needs 256 KiB.
-    void check_all_ids() const;
 
-    /// hash64 of the list of {base name, bytes, n, crc32c of the first 64 KiB}: tells on resume whether the data is
-    /// still the same. Reads the head of every file.
+    /// hash64 of the list of {base name, bytes, n, crc32c of the first 64 KiB}: tells whether two ranks
+    /// read the same data. Reads the head of every file.
     [[nodiscard]] std::uint64_t fingerprint() const;
 
   private:

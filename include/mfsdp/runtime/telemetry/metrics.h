@@ -63,14 +63,6 @@ struct TrainRecord {
     std::optional<std::int64_t> memory_reserved_bytes;
 };
 
-/// One validation.
-struct EvalRecord {
-    std::int64_t step = 0;
-    double eval_loss = 0;  ///< nat per unmasked target
-    std::int64_t eval_targets = 0;
-    double eval_s = 0;
-};
-
 /// Something that happened: start, resume, checkpoint, skip, signal, stop.
 struct EventRecord {
     using Value = std::variant<std::int64_t, double, std::string>;
@@ -87,7 +79,6 @@ struct EventRecord {
 /// text that reads back to the same bits; a non-finite one is the string "nan", "inf" or "-inf".
 [[nodiscard]] std::string metrics_line(const RunRecord& record);
 [[nodiscard]] std::string metrics_line(const TrainRecord& record);
-[[nodiscard]] std::string metrics_line(const EvalRecord& record);
 [[nodiscard]] std::string metrics_line(const EventRecord& record);
 
 }  // namespace mfsdp::runtime

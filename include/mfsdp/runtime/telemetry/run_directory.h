@@ -18,7 +18,6 @@ class RunDirectory {
 
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
-    [[nodiscard]] std::string model_path() const { return path_ + "/model"; }
 
     /// Writes `config.resolved.json`, whole or not at all.
     void write_resolved_config(std::string_view json) const;

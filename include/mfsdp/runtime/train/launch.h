@@ -16,7 +16,8 @@ class AgreedFailure : public Error {
 };
 
 /// Runs one phase of start-up on every rank and exchanges how it went. If it failed anywhere, every rank throws an
-/// AgreedFailure with the message of the lowest rank that failed, so that no rank waits for one that is gone.
+/// AgreedFailure with the message of the lowest rank that failed, so that no rank waits for one that is gone. A
+/// CommunicationError is passed on at once: the ranks can be asked nothing more.
 void run_together(comm::Communicator& communicator, const std::function<void()>& phase);
 
 /// The ranks of this process's job: MPI if a launcher started it, else one rank alone.
