@@ -233,6 +233,16 @@ TEST_CASE("mfsdp-plan plans and rehearses without ranks and data files") {
     CHECK(run_command(kPlan + " --config /nowhere.json", 60).exit_code == 2);
 }
 
+TEST_CASE("a run that the machine has no memory for is refused before anything is allocated") {
+    const SmallRun run;
+    const ProcessResult result =
+        run_command(run.train("--set model.n_layer=12 --set model.n_embd=49152 --set model.n_head=48"), 60);
+    INFO(result.output);
+    CHECK(result.exit_code == 2);
+    CHECK(count_of(result.output, "ranks on this machine, which has") == 1);
+    CHECK(count_of(result.output, "weights") == 1);
+}
+
 TEST_CASE("usage errors exit with 2 and help with 0") {
     CHECK(run_command(kTrain, 60).exit_code == 2);
     CHECK(run_command(kTrain + " --nonsense", 60).exit_code == 2);

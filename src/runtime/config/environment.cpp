@@ -30,4 +30,15 @@ int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node) {
     return static_cast<int>(std::max<std::int64_t>(1, cores / ranks_on_node));
 }
 
+LogLevel resolve_log_level(const TrainConfig& config) {
+    const char* const text = std::getenv("MFSDP_LOG_LEVEL");
+    if (text == nullptr || *text == '\0') return config.telemetry.log_level;
+    const std::string_view level(text);
+    if (level == "debug") return LogLevel::debug;
+    if (level == "info") return LogLevel::info;
+    if (level == "warn") return LogLevel::warn;
+    if (level == "error") return LogLevel::error;
+    throw ConfigError("config: MFSDP_LOG_LEVEL = " + std::string(level) + ": must be one of debug, info, warn, error");
+}
+
 }  // namespace mfsdp::runtime

@@ -66,15 +66,11 @@ std::string rank_and_host(const comm::Communicator& communicator) {
     return "rank " + std::to_string(communicator.rank()) + " (host " + host.data() + ")";
 }
 
-int run_program(comm::Communicator& communicator, const std::function<void()>& body) {
+int end_job(comm::Communicator& communicator) {
     ExitCode code = ExitCode::unexpected;
     std::string message;
     try {
-        body();
-        return static_cast<int>(ExitCode::success);
-    } catch (const AgreedFailure& error) {
-        if (communicator.rank() == 0) std::cerr << error.what() << std::endl;
-        return static_cast<int>(error.code());
+        throw;
     } catch (const Error& error) {
         code = error.code();
         message = error.what();
@@ -90,6 +86,18 @@ int run_program(comm::Communicator& communicator, const std::function<void()>& b
     std::cerr << rank_and_host(communicator) + ": " + message + "\n" << std::flush;
     communicator.abort(static_cast<int>(code));
     return static_cast<int>(code);  // not reached: abort does not return
+}
+
+int run_program(comm::Communicator& communicator, const std::function<void()>& body) {
+    try {
+        body();
+        return static_cast<int>(ExitCode::success);
+    } catch (const AgreedFailure& error) {
+        if (communicator.rank() == 0) std::cerr << error.what() << std::endl;
+        return static_cast<int>(error.code());
+    } catch (const std::exception&) {
+        return end_job(communicator);
+    }
 }
 
 }  // namespace mfsdp::runtime

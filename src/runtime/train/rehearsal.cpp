@@ -1,8 +1,13 @@
 #include "mfsdp/runtime/train/rehearsal.h"
 
+#include "mfsdp/base/error.h"
 #include "mfsdp/device/counting_device.h"
+#include "mfsdp/runtime/train/report.h"
 
 #include <numeric>
+#include <string>
+
+#include <unistd.h>
 
 namespace mfsdp::runtime {
 
@@ -56,6 +61,14 @@ Rehearsal rehearse(const RunPlan& run, int rank) {
     result.optimizer_flops = device->total().flops - result.model_flops;
     result.step_seconds = engine.compute().record().modelled_seconds - begin;
     return result;
+}
+
+void require_memory(const Rehearsal& rehearsal, std::int64_t ranks_on_node) {
+    const std::int64_t machine = std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)};
+    if (rehearsal.total_memory() <= machine / ranks_on_node) return;
+    throw ConfigError("memory: " + std::to_string(ranks_on_node) + " ranks on this machine, which has " +
+                      bytes_text(machine) + "; " + describe_memory(rehearsal) +
+                      "; use a smaller train.micro_batch_size or more machines (mfsdp-plan shows what fits)");
 }
 
 }  // namespace mfsdp::runtime

@@ -80,7 +80,7 @@ std::string describe_run(const RunPlan& run, const TrainConfig& config, int thre
 }
 
 std::string describe_memory(const Rehearsal& rehearsal) {
-    std::string text = "memory of rank 0: " + bytes_text(rehearsal.total_memory());
+    std::string text = "memory of a rank: " + bytes_text(rehearsal.total_memory());
     for (std::int64_t category = 0; category < device::kMemoryCategories; ++category) {
         const std::int64_t bytes = rehearsal.memory[static_cast<std::size_t>(category)];
         if (bytes > 0) text += ", " + category_name(category) + " " + bytes_text(bytes);

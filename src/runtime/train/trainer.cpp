@@ -26,6 +26,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace mfsdp::runtime {
 
@@ -48,6 +49,26 @@ struct Sinks {
     RunDirectory directory;
     MetricsWriter metrics;
     Progress progress;
+};
+
+/// What lies between two lines of metrics: sums over its steps of the slowest rank's times.
+struct Interval {
+    std::int64_t steps = 0;
+    double wall_seconds = 0.0;
+    StepTimes longest;
+    double mean_optimizer_seconds = 0.0;
+
+    void add(const GlobalFacts& facts, double seconds) {
+        ++steps;
+        wall_seconds += seconds;
+        longest.data_seconds += facts.longest.data_seconds;
+        longest.forward_seconds += facts.longest.forward_seconds;
+        longest.backward_seconds += facts.longest.backward_seconds;
+        longest.optimizer_seconds += facts.longest.optimizer_seconds;
+        longest.exposed_communication_seconds += facts.longest.exposed_communication_seconds;
+        mean_optimizer_seconds += facts.mean_optimizer_seconds;
+    }
+    [[nodiscard]] double mean(double sum) const { return sum / static_cast<double>(steps); }
 };
 
 class Trainer {
@@ -96,15 +117,14 @@ class Trainer {
     Rehearsal rehearsal_;
     std::unique_ptr<BatchLoader> loader_;
     optim::LearningRateSchedule schedule_;
+    std::int64_t ranks_on_node_ = 1;
     int threads_ = 1;
     std::unique_ptr<device::Device> device_;
     std::unique_ptr<comm::Executor> executor_;
     std::unique_ptr<RankAgreement> agreement_;
     std::unique_ptr<Engine> engine_;
 
-    // Since the last line of metrics.
-    std::int64_t steps_since_report_ = 0;
-    double seconds_since_report_ = 0.0;
+    Interval interval_;  // since the last line of metrics
     std::chrono::steady_clock::time_point step_begin_;
 };
 
@@ -113,7 +133,8 @@ void Trainer::plan() {
     plan_.emplace(make_run_plan(config_, nodes));
     choose_transfers(*plan_);
     const int node = nodes[static_cast<std::size_t>(communicator_.rank())];
-    threads_ = resolve_threads(config_, std::count(nodes.begin(), nodes.end(), node));
+    ranks_on_node_ = std::count(nodes.begin(), nodes.end(), node);
+    threads_ = resolve_threads(config_, ranks_on_node_);
     if (config_.parallel.transport == TransportChoice::self && communicator_.size() > 1) {
         throw ConfigError("config: parallel.transport = self: needs 1 rank, started with " +
                           std::to_string(communicator_.size()));
@@ -132,7 +153,7 @@ void Trainer::plan() {
 }
 
 void Trainer::open_sinks() {
-    LogOptions log{config_.telemetry.log_level, communicator_.rank(), communicator_.rank() == 0, false, ""};
+    LogOptions log{resolve_log_level(config_), communicator_.rank(), communicator_.rank() == 0, false, ""};
     if (communicator_.rank() == 0) {
         const std::vector<std::string> choices{"parallel.mesh.shard=" + std::to_string(plan_->mesh.shard),
                                                "threads=" + std::to_string(threads_), "device=cpu"};
@@ -155,6 +176,7 @@ std::vector<comm::StartupFacts> Trainer::startup_facts() const {
 
 void Trainer::build() {
     rehearsal_ = rehearse(*plan_, communicator_.rank());
+    require_memory(rehearsal_, ranks_on_node_);
     executor_ = communicator_.size() == 1
                     ? comm::make_self_executor(*device_)
                     : comm::make_progress_executor(
@@ -224,17 +246,15 @@ void Trainer::run_step(std::int64_t step) {
         run_together(communicator_, [&] { loader_->raise_all_masked(next_sample); });
     }
     const auto now = std::chrono::steady_clock::now();
-    seconds_since_report_ += std::chrono::duration<double>(now - step_begin_).count();
+    interval_.add(result.facts, std::chrono::duration<double>(now - step_begin_).count());
     step_begin_ = now;
-    ++steps_since_report_;
     if (step % config_.telemetry.log_interval == 0 || step == config_.train.steps) report(step, result, rate_factor);
 }
 
 void Trainer::report(std::int64_t step, const StepResult& result, double rate_factor) {
-    const double step_seconds = seconds_since_report_ / static_cast<double>(steps_since_report_);
-    seconds_since_report_ = 0.0;
-    steps_since_report_ = 0;
+    const Interval past = std::exchange(interval_, {});
     if (!sinks_) return;
+    const double step_seconds = past.mean(past.wall_seconds);
     const GlobalFacts& facts = result.facts;
     TrainRecord record;
     record.step = step;
@@ -247,13 +267,13 @@ void Trainer::report(std::int64_t step, const StepResult& result, double rate_fa
     record.lr = config_.optimizer.element.lr * rate_factor;
     if (plan_->engine.optimizer.matrix) record.matrix_lr = config_.optimizer.matrix.lr * rate_factor;
     record.step_time_s = step_seconds;
-    record.data_s = facts.longest.data_seconds;
-    record.forward_s = facts.longest.forward_seconds;
-    record.backward_s = facts.longest.backward_seconds;
-    record.optimizer_s = facts.longest.optimizer_seconds;
-    record.exposed_comm_s = facts.longest.exposed_communication_seconds;
-    if (facts.mean_optimizer_seconds > 0.0) {
-        record.optimizer_imbalance = facts.longest.optimizer_seconds / facts.mean_optimizer_seconds;
+    record.data_s = past.mean(past.longest.data_seconds);
+    record.forward_s = past.mean(past.longest.forward_seconds);
+    record.backward_s = past.mean(past.longest.backward_seconds);
+    record.optimizer_s = past.mean(past.longest.optimizer_seconds);
+    record.exposed_comm_s = past.mean(past.longest.exposed_communication_seconds);
+    if (past.mean_optimizer_seconds > 0.0) {
+        record.optimizer_imbalance = past.longest.optimizer_seconds / past.mean_optimizer_seconds;
     }
     record.tokens_per_s = static_cast<double>(tokens_per_step()) / step_seconds;
     record.tokens_per_s_per_rank = record.tokens_per_s / communicator_.size();
@@ -295,6 +315,17 @@ void Trainer::finish() {
 
 }  // namespace
 
-void train(const TrainConfig& config, comm::Communicator& communicator) { Trainer(config, communicator).run(); }
+void train(const TrainConfig& config, comm::Communicator& communicator) {
+    Trainer trainer(config, communicator);
+    try {
+        trainer.run();
+    } catch (const AgreedFailure&) {
+        throw;
+    } catch (const std::exception&) {
+        // Other ranks' transfers may still reach into this rank's memory: the job ends before the trainer does.
+        if (communicator.size() > 1) (void)end_job(communicator);
+        throw;
+    }
+}
 
 }  // namespace mfsdp::runtime

@@ -13,4 +13,8 @@ namespace mfsdp::runtime {
 /// least 1. ConfigError if OMP_NUM_THREADS is not a positive number.
 [[nodiscard]] int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node);
 
+/// `telemetry.log_level`, or MFSDP_LOG_LEVEL where it is set: for a closer look without another configuration.
+/// ConfigError if that is no level.
+[[nodiscard]] LogLevel resolve_log_level(const TrainConfig& config);
+
 }  // namespace mfsdp::runtime

@@ -23,6 +23,11 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
 /// The ranks of this process's job: MPI if a launcher started it, else one rank alone.
 [[nodiscard]] std::unique_ptr<comm::Communicator> make_communicator();
 
+/// Reports the exception being handled on stderr and ends the job with its exit code: aborts it where there are other
+/// ranks, who may be waiting for this one for ever, else returns the code. Only inside a catch block, and before
+/// transfers in flight lose their memory.
+[[nodiscard]] int end_job(comm::Communicator& communicator);
+
 /// Runs a program's body. Errors end in one message on stderr and the documented exit code: an AgreedFailure is printed
 /// by rank 0 and returned; any other error is printed by the rank that had it, which then aborts the job.
 int run_program(comm::Communicator& communicator, const std::function<void()>& body);

@@ -26,4 +26,7 @@ struct Rehearsal {
 
 [[nodiscard]] Rehearsal rehearse(const RunPlan& run, int rank);
 
+/// ConfigError, with the table by category, if `ranks_on_node` ranks like this one need more than the machine has.
+void require_memory(const Rehearsal& rehearsal, std::int64_t ranks_on_node);
+
 }  // namespace mfsdp::runtime

@@ -1,0 +1,52 @@
+#include "mfsdp/runtime/config/environment.h"
+
+#include "mfsdp/base/error.h"
+
+#include "support/catch.h"
+
+#include <cstdlib>
+
+using namespace mfsdp::runtime;
+
+namespace {
+
+/// Sets a variable for a scope.
+class Variable {
+  public:
+    Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+    ~Variable() { ::unsetenv(name_); }
+
+  private:
+    const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("threads follow the configuration then OMP_NUM_THREADS then cores and ranks of the node") {
+    ::unsetenv("OMP_NUM_THREADS");
+    TrainConfig config;
+    CHECK(resolve_threads(config, 1) >= 1);
+    CHECK(resolve_threads(config, 1 << 20) == 1);
+    const Variable variable("OMP_NUM_THREADS", "3");
+    CHECK(resolve_threads(config, 1) == 3);
+    config.threads = 2;
+    CHECK(resolve_threads(config, 1) == 2);
+    config.threads.reset();
+    for (const char* const wrong : {"0", "-1", "two", "2x"}) {
+        const Variable bad("OMP_NUM_THREADS", wrong);
+        CHECK_THROWS_AS(resolve_threads(config, 1), mfsdp::ConfigError);
+    }
+}
+
+TEST_CASE("MFSDP_LOG_LEVEL takes the place of telemetry.log_level") {
+    TrainConfig config;
+    config.telemetry.log_level = LogLevel::warn;
+    ::unsetenv("MFSDP_LOG_LEVEL");
+    CHECK(resolve_log_level(config) == LogLevel::warn);
+    const Variable variable("MFSDP_LOG_LEVEL", "debug");
+    CHECK(resolve_log_level(config) == LogLevel::debug);
+    const Variable bad("MFSDP_LOG_LEVEL", "loud");
+    CHECK_THROWS_AS(resolve_log_level(config), mfsdp::ConfigError);
+}
