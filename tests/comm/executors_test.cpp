@@ -153,7 +153,8 @@ TEST_CASE("random layouts and bfloat16 leaves give the same bits on threads and 
         const int ranks = 1 + static_cast<int>(seed % 5);
         INFO("seed " << seed);
         for (const Kind kind : {Kind::threads, Kind::random_order}) {
-            const Comparison copy = run(test::random_copy_movement(ranks, seed), {kind, GatherAlgorithm::direct, 12, seed});
+            const Comparison copy =
+                run(test::random_copy_movement(ranks, seed), {kind, GatherAlgorithm::direct, 12, seed});
             Movement sum = test::random_sum_movement(ranks, ranks, seed % 2 == 0, seed);
             if (seed % 3 == 0) sum.dtype = device::DType::bfloat16;
             const Comparison added = run(sum, {kind, GatherAlgorithm::direct, 12, seed});

@@ -21,52 +21,52 @@ enum class ExitCode : int {
 /// Base of every exception of this project. The message is a sentence that starts with the place (`config:`,
 /// `data: <file>:`) and names the value found and the value wanted. Only `main` turns it into an exit code.
 class Error : public std::runtime_error {
- public:
+  public:
     Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
     [[nodiscard]] ExitCode code() const noexcept { return code_; }
 
- private:
+  private:
     ExitCode code_;
 };
 
 /// Anything the user can mend in the configuration file or on the launch line.
 class ConfigError : public Error {
- public:
+  public:
     explicit ConfigError(const std::string& message) : Error(ExitCode::configuration, message) {}
 };
 
 /// A data or weight file that breaks a rule of its format.
 class DataError : public Error {
- public:
+  public:
     explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
 };
 
 class CheckpointError : public Error {
- public:
+  public:
     explicit CheckpointError(const std::string& message) : Error(ExitCode::checkpoint, message) {}
 };
 
 /// A non-finite loss or gradient beyond what the configuration tolerates.
 class NumericalError : public Error {
- public:
+  public:
     explicit NumericalError(const std::string& message) : Error(ExitCode::numerical, message) {}
 };
 
 /// A transfer that failed or timed out; the communicator it came from is dead.
 class CommunicationError : public Error {
- public:
+  public:
     explicit CommunicationError(const std::string& message) : Error(ExitCode::communication, message) {}
 };
 
 /// A device call that failed.
 class DeviceError : public Error {
- public:
+  public:
     explicit DeviceError(const std::string& message) : Error(ExitCode::unexpected, message) {}
 };
 
 /// A programmer's mistake, checked in release builds too.
 class InternalError : public Error {
- public:
+  public:
     explicit InternalError(const std::string& message) : Error(ExitCode::unexpected, message) {}
 };
 
@@ -75,7 +75,7 @@ class InternalError : public Error {
 }  // namespace mfsdp
 
 /// `MFSDP_ASSERT(condition, "why it holds")`; throws InternalError. The reason is evaluated only on failure.
-#define MFSDP_ASSERT(condition, reason)                                                       \
-    do {                                                                                      \
+#define MFSDP_ASSERT(condition, reason)                                                            \
+    do {                                                                                           \
         if (!(condition)) ::mfsdp::raise_internal_error(#condition, __FILE__, __LINE__, (reason)); \
     } while (false)

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include "mfsdp/device/operation.h"
 #include "mfsdp/device/tensor.h"
+
+#include <cstdint>
+#include <string_view>
 
 namespace mfsdp::device {
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <string_view>
-
 #include "mfsdp/device/operation.h"
 #include "mfsdp/device/tensor.h"
+
+#include <string_view>
 
 namespace mfsdp::device {
 

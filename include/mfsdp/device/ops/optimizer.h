@@ -1,9 +1,9 @@
 #pragma once
 
-#include <string_view>
-
 #include "mfsdp/device/operation.h"
 #include "mfsdp/device/tensor.h"
+
+#include <string_view>
 
 namespace mfsdp::device {
 
@@ -30,8 +30,8 @@ struct AdamWStep {
 };
 
 /// Momentum of optimizers.md 2.1, g = scaled gradient:
-///   momentum = beta momentum + gradient_factor g                        (ema: gradient_factor = 1 - beta; heavy_ball: 1)
-///   update   = nesterov ? gradient_factor g + beta momentum : momentum  (with the new momentum)
+///   momentum = beta momentum + gradient_factor g                        (ema: gradient_factor = 1 - beta; heavy_ball:
+///   1) update   = nesterov ? gradient_factor g + beta momentum : momentum  (with the new momentum)
 /// update must not alias gradient or momentum; both stay what they are. float32, dense.
 struct MomentumUpdate {
     static constexpr std::string_view kName = "momentum_update";
