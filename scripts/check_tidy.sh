@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # clang-tidy on the .cpp files that changed: against the merge base with origin/main on a branch, else in the last
-# commit, and what is not committed yet. At most $limit of them and $seconds for each; what is left out is said.
+# commit, and what is not committed yet. At most $limit of them and $seconds for each; what is left out is said. Every
+# version has other checks under the same names, so only the one that the tree is written with can judge: Debian 12's.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-limit=12 seconds=240
+limit=12 seconds=240 version=14
 
 skip() {
     note "clang-tidy: skipped, $1"
     exit 0
 }
 
-command -v clang-tidy >/dev/null || skip "the tool is not installed (scripts/setup.sh --tests installs it)"
+tool=$(command -v "clang-tidy-$version" || command -v clang-tidy || true)
+[[ -n $tool ]] || skip "the tool is not installed (scripts/setup.sh --tests installs it)"
+"$tool" --version | grep -q "version $version\." || skip "the tree is written with version $version and here is another"
 git rev-parse --verify --quiet HEAD >/dev/null 2>&1 || skip "this tree has no git history to tell what changed"
 [[ -f build/cpu/compile_commands.json ]] || fail 1 "build/cpu is not configured: cmake --preset cpu"
 
@@ -35,7 +38,7 @@ fi
 # Compiler warnings are GCC's business, in the build: -w. Each file prints its findings in one piece.
 check() {
     local output code=0
-    output=$(timeout "$2" clang-tidy --quiet -p build/cpu --extra-arg=-w "$1" 2>/dev/null) ||
+    output=$(timeout "$2" "$tool" --quiet -p build/cpu --extra-arg=-w "$1" 2>/dev/null) ||
         code=$?
     [[ $code -ne 0 ]] || return 0
     [[ $code -ne 124 ]] || output="$1: not checked, clang-tidy took more than $2 s"
@@ -43,6 +46,7 @@ check() {
     [[ $code -eq 124 ]]
 }
 export -f check
+export tool
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I '{}' bash -c "check '{}' $seconds" ||
     fail 1 "clang-tidy found something in: ${files[*]}"
 note "clang-tidy: ${#files[@]} files"

@@ -27,7 +27,7 @@ double silu_slope(double x) {
     return s + x * s * (1.0 - s);
 }
 
-void add_gelu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, Filling filling) {
+void add_gelu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, const Filling& filling) {
     const std::string text = sizes({{"n", n}}) + " " + kind;
     rows.push_back(row<GeluForward>(
         text, {input("in", {n}, filling), output("out", {n})},
@@ -46,7 +46,7 @@ void add_gelu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& ki
         kElementwise));
 }
 
-void add_swiglu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, Filling filling) {
+void add_swiglu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, const Filling& filling) {
     const std::string text = sizes({{"n", n}}) + " " + kind;
     rows.push_back(row<SwiGluForward>(
         text, {input("gate", {n}, filling), input("up", {n}), output("out", {n})},
