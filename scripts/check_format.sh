@@ -9,7 +9,7 @@ if [[ -z $tool ]]; then
     note "clang-format: skipped, the tool is not installed (scripts/setup.sh --tests installs it)"
     exit 0
 fi
-if ! "$tool" --version | grep -q "version $version\."; then
+if [[ $("$tool" --version) != *"version $version."* ]]; then
     note "clang-format: skipped, the tree is written with version $version and here is $("$tool" --version)"
     exit 0
 fi

@@ -12,7 +12,7 @@ skip() {
 
 tool=$(command -v "clang-tidy-$version" || command -v clang-tidy || true)
 [[ -n $tool ]] || skip "the tool is not installed (scripts/setup.sh --tests installs it)"
-"$tool" --version | grep -q "version $version\." || skip "the tree is written with version $version and here is another"
+[[ $("$tool" --version) == *"version $version."* ]] || skip "the tree is written with version $version and here is another"
 git rev-parse --verify --quiet HEAD >/dev/null 2>&1 || skip "this tree has no git history to tell what changed"
 [[ -f build/cpu/compile_commands.json ]] || fail 1 "build/cpu is not configured: cmake --preset cpu"
 
