@@ -30,8 +30,9 @@ void ExactSum::add(double value) {
     MFSDP_ASSERT(word + 2 < kWords, "terms are below 2^341");
     const auto low = static_cast<unsigned __int128>(bits) << offset;
     for (int i = 0; i < 3; ++i) {
-        words[static_cast<std::size_t>(word + i)] += static_cast<std::int64_t>(
-            static_cast<std::uint64_t>(low >> (kBitsPerWord * i)) & static_cast<std::uint64_t>(kMask));
+        const auto digit = static_cast<std::int64_t>(static_cast<std::uint64_t>(low >> (kBitsPerWord * i)) &
+                                                     static_cast<std::uint64_t>(kMask));
+        words[static_cast<std::size_t>(word) + static_cast<std::size_t>(i)] += digit;
     }
 }
 

@@ -175,8 +175,8 @@ ModelConfig parse_huggingface_config(const std::string& text, const std::string&
     return read_family(keys) == ModelFamily::gpt2 ? read_gpt2(keys) : read_llama(keys, source);
 }
 
-std::string huggingface_config(const ModelConfig& config) {
-    Json json;
+std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping) {
+    Json json = parse_object(bookkeeping, "bookkeeping keys");
     if (config.family == ModelFamily::gpt2) {
         json["architectures"] = {"GPT2LMHeadModel"};
         json["model_type"] = "gpt2";

@@ -61,10 +61,10 @@ fs::path make_temporary(const fs::path& directory) {
 }  // namespace
 
 struct HuggingFaceWriter::State {
-    State(const fs::path& target, const ModelSpec& spec)
+    State(const fs::path& target, const ModelSpec& spec, const std::string& bookkeeping)
         : directory(beside(target, "")),
           temporary(make_temporary(target)),
-          config(huggingface_config(spec.config)),
+          config(huggingface_config(spec.config, bookkeeping)),
           weights((temporary / "model.safetensors").string(), stored_tensors(spec)) {}
 
     fs::path directory;
@@ -74,8 +74,8 @@ struct HuggingFaceWriter::State {
     bool finished = false;
 };
 
-HuggingFaceWriter::HuggingFaceWriter(const fs::path& directory, const ModelSpec& spec)
-    : state_(std::make_unique<State>(directory, spec)) {}
+HuggingFaceWriter::HuggingFaceWriter(const fs::path& directory, const ModelSpec& spec, const std::string& bookkeeping)
+    : state_(std::make_unique<State>(directory, spec, bookkeeping)) {}
 
 HuggingFaceWriter::~HuggingFaceWriter() {
     if (state_->finished) return;
@@ -106,8 +106,8 @@ void HuggingFaceWriter::finish() {
     // An earlier export steps aside first, for a rename does not replace a folder that is not empty.
     const fs::path old = beside(state_->directory, ".old");
     std::error_code ignored;
-    fs::remove_all(old, ignored);
     if (fs::exists(state_->directory)) {
+        fs::remove_all(old, ignored);  // only now: without a directory it is the last export there is
         base::rename_durably(state_->directory.string(), old.string(), base::FileUse::checkpoint);
     }
     base::rename_durably(state_->temporary.string(), state_->directory.string(), base::FileUse::checkpoint);

@@ -14,7 +14,9 @@ namespace mfsdp::model {
 /// The ModelConfig of a Hugging Face `config.json` (its text); DataError naming `source` and the key otherwise.
 [[nodiscard]] ModelConfig parse_huggingface_config(const std::string& text, const std::string& source);
 /// The text of a `config.json` that Hugging Face loads, and that parse_huggingface_config reads back.
-[[nodiscard]] std::string huggingface_config(const ModelConfig& config);
+///
+/// bookkeeping  a JSON object of further keys to keep (`n_ctx`, token ids, ...); what the model decides wins over it
+[[nodiscard]] std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping = "{}");
 
 /// Reads parameters of a directory with config.json and one model.safetensors, in memory orientation (Conv1D turned).
 ///
@@ -40,7 +42,9 @@ class HuggingFaceWriter {
   public:
     /// An existing `directory` is replaced if it is an earlier export; if it holds anything but config.json and
     /// model.safetensors, or on an I/O failure, CheckpointError.
-    HuggingFaceWriter(const std::filesystem::path& directory, const ModelSpec& spec);
+    /// bookkeeping  as in huggingface_config
+    HuggingFaceWriter(const std::filesystem::path& directory, const ModelSpec& spec,
+                      const std::string& bookkeeping = "{}");
     ~HuggingFaceWriter();
     /// Values of one whole parameter in its in-memory shape, in any order of parameters.
     void write(const ParameterSpec& parameter, std::span<const float> values);

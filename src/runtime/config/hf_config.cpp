@@ -99,7 +99,7 @@ class Import {
     std::string choose_family(const JsonValue& file) {
         const JsonValue* in_file = file.find("model_type");
         const JsonValue* given = model_.find("model_type");
-        const std::string stored = in_file != nullptr ? in_file->text : "";
+        std::string stored = in_file != nullptr ? in_file->text : "";
         if (given == nullptr || in_file == nullptr) return given != nullptr ? given->text : stored;
         if (given->text != stored) {
             errors_.push_back("config: model.model_type = " + message_text(*given) + ": " + message_text(path_) +

@@ -88,7 +88,7 @@ void TokenStream::read_masks(std::int64_t begin, std::span<std::uint8_t> out) co
 }
 
 std::uint64_t TokenStream::fingerprint() const {
-    constexpr std::int64_t kHeadBytes = 64 * 1024;
+    constexpr std::int64_t kHeadBytes = 65536;
     nlohmann::json list = nlohmann::json::array();
     std::vector<std::byte> head(kHeadBytes);
     for (std::size_t index = 0; index < files_.size(); ++index) {

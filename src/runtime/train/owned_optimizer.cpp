@@ -110,12 +110,4 @@ void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::G
     }
 }
 
-std::int64_t OwnedOptimizer::elements(optim::Role role) const {
-    std::int64_t count = 0;
-    for (const Owned& owned : owned_) {
-        if (owned.role == role) count += owned.rows.weight.count();
-    }
-    return count;
-}
-
 }  // namespace mfsdp::runtime

@@ -157,8 +157,16 @@ std::string balance_line(const Balance& balance) {
 std::string algorithm_table(const RunPlan& run) {
     std::string text = "transfers\n";
     for (std::size_t group = 0; group < run.plan.groups.size(); ++group) {
-        text += "  " + run.plan.groups[group].name + ": gather " +
-                std::string(comm::name(run.engine.store.algorithms[group].gather)) + ", reduce direct\n";
+        const GroupAlgorithms& algorithms = run.engine.store.algorithms[group];
+        const std::vector<std::int64_t>& parameters = run.plan.groups[group].parameters;
+        text += "  " + run.plan.groups[group].name + ": gather " + std::string(comm::name(algorithms.gather)) +
+                ", reduce direct";
+        const bool publishes = std::any_of(parameters.begin(), parameters.end(), [&](std::int64_t parameter) {
+            const MatrixShard& shard = run.plan.shards[static_cast<std::size_t>(parameter)];
+            return shard.at_rest != shard.gradient;
+        });
+        if (publishes) text += ", publish " + std::string(comm::name(algorithms.publish));
+        text += "\n";
     }
     return text;
 }

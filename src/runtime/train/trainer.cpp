@@ -195,6 +195,9 @@ void Trainer::announce() {
     log_->info(describe_run(*plan_, config_, threads_, device_->description()));
     log_->info(optim::routing_table(plan_->spec, plan_->roles, std::string(name(config_.optimizer.matrix.name))));
     log_->info(describe_memory(rehearsal_));
+    if (const std::int64_t unused = loader_->unused_tokens(); unused > 0) {
+        log_->info("data: " + std::to_string(unused) + " tokens at the end are in no sample");
+    }
     if (const std::int64_t idle = micro_steps * plan_->plan.ranks - plan_->engine.micro_batches; idle > 0) {
         log_->info(describe_idle(idle, micro_steps * plan_->plan.ranks));
     }
@@ -292,7 +295,8 @@ void Trainer::export_model() {
     const std::filesystem::path directory = std::filesystem::path(config_.telemetry.run_dir) / "model";
     std::unique_ptr<model::HuggingFaceWriter> writer;
     run_together(communicator_, [&] {
-        if (sinks_) writer = std::make_unique<model::HuggingFaceWriter>(directory, plan_->spec);
+        if (sinks_)
+            writer = std::make_unique<model::HuggingFaceWriter>(directory, plan_->spec, config_.model_bookkeeping);
     });
     std::vector<float> values;
     for (std::size_t i = 0; i < plan_->spec.parameters.size(); ++i) {

@@ -37,8 +37,6 @@ class OwnedOptimizer {
     void step(std::int64_t step, double rate_factor, const device::GradientScale& scale);
 
     [[nodiscard]] std::int64_t workspace_high_water() const { return workspace_.high_water(); }
-    /// Elements that this rank steps, by role.
-    [[nodiscard]] std::int64_t elements(optim::Role role) const;
 
   private:
     struct Owned {
