@@ -1,6 +1,7 @@
 // mfsdp-train: trains a transformer as one JSON file describes.
 
 #include "mfsdp/runtime/config/parse_config.h"
+#include "mfsdp/runtime/config/schema_documents.h"
 #include "mfsdp/runtime/train/launch.h"
 #include "mfsdp/runtime/train/trainer.h"
 #include "mfsdp/version.h"
@@ -25,6 +26,15 @@ int main(int argc, char** argv) {
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_flag("--print-config", print, "print the configuration with every default filled in, and exit");
+    app.add_option_function<std::string>(
+           "--print-schema",
+           [](const std::string& form) {
+               std::cout << (form == "json" ? runtime::editor_schema() : runtime::key_tables());
+               throw CLI::Success();
+           },
+           "json: configs/schema.json for editors; keys: the tables of docs/config.md")
+        ->trigger_on_parse()
+        ->check(CLI::IsMember({"json", "keys"}));
     app.set_version_flag("--version", std::string(version()));
     app.footer(
         "Exit codes: 0 done, 1 unexpected error, 2 usage or configuration, 3 data, 4 checkpoint,\n"

@@ -85,6 +85,11 @@ KeyBuilder& KeyBuilder::hint(std::string_view text) {
     return *this;
 }
 
+KeyBuilder& KeyBuilder::meaning(std::string_view text) {
+    row_.meaning = text;
+    return *this;
+}
+
 KeyBuilder& KeyBuilder::only(std::string_view selector, std::vector<std::string_view> values) {
     row_.scopes.push_back({selector, std::move(values)});
     return *this;
@@ -98,7 +103,7 @@ KeyBuilder& KeyBuilder::later(std::vector<std::string_view> off_values) {
 
 KeyBuilder& KeyBuilder::foreign() {
     row_.support = KeySupport::foreign;
-    return *this;
+    return meaning("without effect; accepted because published files hold it");
 }
 
 KeyBuilder integer(std::string_view path, std::string_view default_json) {

@@ -21,6 +21,7 @@ class KeyBuilder {
     KeyBuilder& allowed(std::string_view text);
     KeyBuilder& names(std::vector<std::string_view> supported, std::vector<std::string_view> later = {});
     KeyBuilder& hint(std::string_view text);
+    KeyBuilder& meaning(std::string_view text);
     KeyBuilder& only(std::string_view selector, std::vector<std::string_view> values);
     /// Marks the key as one of a feature that this version lacks.
     KeyBuilder& later(std::vector<std::string_view> off_values);

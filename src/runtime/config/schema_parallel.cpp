@@ -27,36 +27,70 @@ KeyBuilder planner_weight(std::string_view path) {
 std::vector<KeyRow> parallel_and_precision_keys() {
     return {
         name("parallel.strategy", "\"matrix_fsdp\"")
+            .meaning("where weights, gradients and optimizer state live, see `docs/placement.md`")
             .names({"matrix_fsdp", "zero1_owner", "ddp"}, {"fsdp_gather", "fsdp_gather_once"}),
-        integer("parallel.mesh.replicate", "1").later({"1"}),
-        integer("parallel.mesh.shard").at_least(1).ceiling(2147483647),
-        owning(name("parallel.planner.policy", "\"balanced\"").names({"balanced", "bytes", "flops", "round_robin"})),
-        planner_weight("parallel.planner.weights.bytes"),
-        planner_weight("parallel.planner.weights.flops"),
+        integer("parallel.mesh.replicate", "1")
+            .meaning("rank = replica x shard + place in the shard group")
+            .later({"1"}),
+        integer("parallel.mesh.shard").meaning("null: the number of ranks").at_least(1).ceiling(2147483647),
+        owning(name("parallel.planner.policy", "\"balanced\"")
+                   .meaning("longest first over all units, on: the larger of the two weighted shares; resident bytes; "
+                            "optimizer work; nothing")
+                   .names({"balanced", "bytes", "flops", "round_robin"})),
+        planner_weight("parallel.planner.weights.bytes")
+            .meaning("a rank's load is max(bytes x share of bytes, flops x share of FLOPs)"),
+        planner_weight("parallel.planner.weights.flops").meaning("a rank's load is max(bytes x share of bytes, flops x share of FLOPs)"),
         owning(name("parallel.collectives.gather", "\"auto\"")
+                   .meaning("auto: the cheapest by the link costs, for each group")
                    .names({"auto", "direct", "ring"}, {"scatter_allgather", "hierarchical"})),
-        name("parallel.collectives.reduce", "\"auto\"").names({"auto", "direct"}, {"chain", "hierarchical"}),
+        name("parallel.collectives.reduce", "\"auto\"")
+            .meaning("all keep the one order of additions")
+            .names({"auto", "direct"}, {"chain", "hierarchical"}),
         integer("parallel.collectives.chunk_bytes", "4194304")
+            .meaning("piece size of a transfer")
             .at_least(1024)
             .multiple_of(16, ">= 1024, multiple of 16")
             .ceiling(1073741824),  // the largest message of a schedule
-        integer("parallel.collectives.channels", "1").later({"1"}),
-        string("parallel.calibration").later({"null"}),
-        strategy({"fsdp_gather", "fsdp_gather_once"}, name("parallel.matrix_step").later({})),
-        name("parallel.transport", "\"auto\"").names({"auto", "self", "mpi", "nccl"}),
-        gathering(integer("parallel.prefetch_units", "1").at_least_zero()),
-        gathering(integer("parallel.prefetch_bytes").at_least(1)),
-        gathering(boolean("parallel.reshard_after_forward", "true")),
-        boolean("parallel.overlap_optimizer", "false").later({"false"}),
-        integer("parallel.init_timeout_seconds", "300").at_least(1),
-        integer("parallel.train_timeout_seconds", "600").at_least(1),
-        integer("parallel.check_replicas_interval", "0").later({"0"}),
+        integer("parallel.collectives.channels", "1").meaning("parallel pipelines of a transfer").later({"1"}),
+        string("parallel.calibration")
+            .meaning("link costs written by `mfsdp-bench calibrate`; null: built-in figures")
+            .later({"null"}),
+        strategy(
+            {"fsdp_gather", "fsdp_gather_once"},
+            name("parallel.matrix_step").meaning("each matrix orthogonalised on one rank, or on every rank").later({})),
+        name("parallel.transport", "\"auto\"")
+            .meaning("auto: self with one rank, else mpi")
+            .names({"auto", "self", "mpi", "nccl"}),
+        gathering(integer("parallel.prefetch_units", "1").meaning("units gathered ahead").at_least_zero()),
+        gathering(
+            integer("parallel.prefetch_bytes").meaning("limit of the bytes of those gathers; null: none").at_least(1)),
+        gathering(
+            boolean("parallel.reshard_after_forward", "true").meaning("false keeps units resident until backward")),
+        boolean("parallel.overlap_optimizer", "false")
+            .meaning("step a unit as soon as its gradient is complete")
+            .later({"false"}),
+        integer("parallel.init_timeout_seconds", "300").meaning("limit of start-up exchanges").at_least(1),
+        integer("parallel.train_timeout_seconds", "600")
+            .meaning("longest time without progress in a transfer")
+            .at_least(1),
+        integer("parallel.check_replicas_interval", "0")
+            .meaning("every so many steps compare hashes of replicated values, difference: exit 5")
+            .later({"0"}),
         // The default stays the page's, so that a file without the key does not change its meaning later.
-        name("precision.param_dtype", "\"bfloat16\"").names({"float32"}, {"bfloat16"}).hint("set \"float32\""),
-        name("precision.grad_dtype").names({"float32"}, {"bfloat16"}),
-        boolean("precision.deterministic", "true").later({"true"}),
-        name("recompute.mode", "\"none\"").later({"\"none\""}),
-        integer("recompute.every").later({}),
+        name("precision.param_dtype", "\"bfloat16\"")
+            .meaning("weights and activations")
+            .names({"float32"}, {"bfloat16"})
+            .hint("set \"float32\""),
+        name("precision.grad_dtype")
+            .meaning("one micro-batch's gradient, also on the wire; null: `param_dtype`")
+            .names({"float32"}, {"bfloat16"}),
+        boolean("precision.deterministic", "true")
+            .meaning("only kernels with a fixed order of additions")
+            .later({"true"}),
+        name("recompute.mode", "\"none\"")
+            .meaning("redo in backward: nothing, attention, the whole block")
+            .later({"\"none\""}),
+        integer("recompute.every").meaning("in every k-th block").later({}),
     };
 }
 

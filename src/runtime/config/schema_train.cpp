@@ -13,60 +13,99 @@ constexpr std::int64_t kNoCeiling = std::numeric_limits<std::int64_t>::max();
 // (sample_tokens, checkpoint.keep_latest_k, load_optimizer, ...) have no off value: giving them at all is refused.
 std::vector<KeyRow> data_and_train_keys() {
     return {
-        string_list("data.train", "[]").required().allowed("a list of at least one pattern"),
-        string_list("data.valid", "[]").later({"[]"}),
-        name("data.format", "\"tokens\"").names({"tokens", "bytes"}),
-        boolean("data.shuffle", "true"),
-        integer("data.seed", "1234").at_least_zero().ceiling(kNoCeiling),
-        name("data.mask_alignment", "\"input\"").names({"input", "token"}),
-        name("data.on_change", "\"error\"").later({"\"error\""}),
-        integer("train.steps").required().at_least(1),
-        integer("train.seq_len").required().at_least(1),
-        integer("train.micro_batch_size").required().at_least(1),
-        integer("train.global_batch_size").required().at_least(1),
-        integer("train.seed", "1234").at_least_zero().ceiling(kNoCeiling),
-        integer("train.eval_interval", "0").later({"0"}),
-        integer("train.eval_samples", "0").later({"0"}),
-        integer("train.sample_interval", "0").later({"0"}),
-        integer("train.sample_tokens").later({}),
-        string("train.sample_prompt", "\"\"").later({"\"\""}),
-        number("train.z_loss", "0").later({"0"}),
-        string_list("train.frozen", "[]").later({"[]"}),
-        name("train.nonfinite", "\"stop\"").names({"stop"}, {"skip"}).hint("set \"stop\""),
-        integer("train.max_consecutive_skips", "0").later({"0"}),
-        number("train.exit_duration_minutes").later({"null"}),
+        string_list("data.train", "[]")
+            .meaning("patterns of token files")
+            .required()
+            .allowed("a list of at least one pattern"),
+        string_list("data.valid", "[]").meaning("patterns of token files for validation").later({"[]"}),
+        name("data.format", "\"tokens\"")
+            .meaning("tokens: kind found by its magic; bytes: raw text")
+            .names({"tokens", "bytes"}),
+        boolean("data.shuffle", "true").meaning("order of the samples"),
+        integer("data.seed", "1234").meaning("of the order of the samples").at_least_zero().ceiling(kNoCeiling),
+        name("data.mask_alignment", "\"input\"").meaning("meaning of `BIN.TOK` mask bits").names({"input", "token"}),
+        name("data.on_change", "\"error\"").meaning("resume with other files").later({"\"error\""}),
+        integer("train.steps").meaning("optimizer steps of the whole run").required().at_least(1),
+        integer("train.seq_len").meaning("tokens per sequence, at most the model's positions").required().at_least(1),
+        integer("train.micro_batch_size").meaning("sequences per rank and micro-step").required().at_least(1),
+        integer("train.global_batch_size")
+            .meaning("sequences per step, a multiple of the former")
+            .required()
+            .at_least(1),
+        integer("train.seed", "1234")
+            .meaning("initial weights, equal for every number of ranks")
+            .at_least_zero()
+            .ceiling(kNoCeiling),
+        integer("train.eval_interval", "0").meaning("validation every so many steps, 0 never").later({"0"}),
+        integer("train.eval_samples", "0").meaning("sequences per validation, 0 all").later({"0"}),
+        integer("train.sample_interval", "0")
+            .meaning("every so many steps and at the end generate text; 0 never")
+            .later({"0"}),
+        integer("train.sample_tokens").meaning("tokens to generate, greedily").later({}),
+        string("train.sample_prompt", "\"\"")
+            .meaning("text for the byte tokenizer, else ids \"12 7 9\"")
+            .later({"\"\""}),
+        number("train.z_loss", "0")
+            .meaning("adds z_loss x mean of (log Z)^2; not part of the logged `loss`")
+            .later({"0"}),
+        string_list("train.frozen", "[]")
+            .meaning("patterns of parameters that are not trained: no gradient, no state, not in the norm")
+            .later({"[]"}),
+        name("train.nonfinite", "\"stop\"")
+            .meaning("a non-finite loss or norm on any rank ends the run, exit 5")
+            .names({"stop"}, {"skip"})
+            .hint("set \"stop\""),
+        integer("train.max_consecutive_skips", "0").meaning("more skipped steps in a row: exit 5").later({"0"}),
+        number("train.exit_duration_minutes").meaning("save and exit 75 after this time").later({"null"}),
     };
 }
 
 std::vector<KeyRow> checkpoint_and_telemetry_keys() {
     return {
-        string("checkpoint.dir").later({"null"}),
-        integer("checkpoint.interval", "0").later({"0"}),
-        boolean("checkpoint.save_at_end", "false").later({"false"}),
-        boolean("checkpoint.export_at_end", "true"),
-        boolean("checkpoint.async", "false").later({"false"}),
-        integer("checkpoint.keep_latest_k").later({}),
-        integer("checkpoint.keep_interval", "0").later({"0"}),
+        string("checkpoint.dir").meaning("null: `<run_dir>/checkpoints`").later({"null"}),
+        integer("checkpoint.interval", "0")
+            .meaning("steps between saves, 0: only at the end and on request")
+            .later({"0"}),
+        boolean("checkpoint.save_at_end", "false").meaning("save after the last step").later({"false"}),
+        boolean("checkpoint.export_at_end", "true").meaning("final weights in `<run_dir>/model`"),
+        boolean("checkpoint.async", "false").meaning("copy the state, write while training goes on").later({"false"}),
+        integer("checkpoint.keep_latest_k").meaning("the newest k stay").later({}),
+        integer("checkpoint.keep_interval", "0").meaning("steps divisible by it stay for ever, 0 none").later({"0"}),
         // auto is as good as none while there is nothing to resume from.
-        string("checkpoint.resume", "\"none\"").later({"\"none\"", "\"auto\""}),
-        boolean("checkpoint.load_optimizer", "true").later({}),
-        boolean("checkpoint.discard_later", "false").later({"false"}),
-        string("checkpoint.tokenizer_dir").later({"null"}),
-        integer("checkpoint.max_file_bytes").later({}),
-        integer("checkpoint.io_buffer_bytes").later({}),
-        boolean("checkpoint.verify_after_save", "false").later({"false"}),
-        integer("checkpoint.max_save_failures", "0").later({"0"}),
-        integer("checkpoint.timeout_seconds").later({}),
-        string("telemetry.run_dir").allowed("a path"),
-        integer("telemetry.log_interval", "1").at_least(1),
-        boolean("telemetry.tensorboard", "false").later({"false"}),
-        name("telemetry.console", "\"auto\"").names({"auto", "bar", "lines"}),
-        number_list("telemetry.trace", "null").later({"null"}),
-        name("telemetry.log_level", "\"info\"").names({"debug", "info", "warn", "error"}),
-        boolean("telemetry.rank_logs", "false").later({"false"}),
-        integer("telemetry.health_interval", "0").later({"0"}),
-        name("device", "\"auto\"").names({"auto", "cpu", "cuda"}),
-        integer("threads").at_least(1).ceiling(2147483647),
+        string("checkpoint.resume", "\"none\"")
+            .meaning("newest complete one in `dir`, else a fresh start; always a fresh start; exactly this one")
+            .later({"\"none\"", "\"auto\""}),
+        boolean("checkpoint.load_optimizer", "true")
+            .meaning("false: masters or weights, step and data position only")
+            .later({}),
+        boolean("checkpoint.discard_later", "false")
+            .meaning("set aside checkpoints newer than the resumed one")
+            .later({"false"}),
+        string("checkpoint.tokenizer_dir")
+            .meaning("its tokenizer and generation files are copied along")
+            .later({"null"}),
+        integer("checkpoint.max_file_bytes").meaning("size at which a new file begins").later({}),
+        integer("checkpoint.io_buffer_bytes").meaning("copy buffer per rank").later({}),
+        boolean("checkpoint.verify_after_save", "false").meaning("read back and compare checksums").later({"false"}),
+        integer("checkpoint.max_save_failures", "0").meaning("failures in a row that are only logged").later({"0"}),
+        integer("checkpoint.timeout_seconds").meaning("limit for one save or load").later({}),
+        string("telemetry.run_dir").meaning("null: `runs/<name of the config file>`").allowed("a path"),
+        integer("telemetry.log_interval", "1").meaning("steps per line of console and `metrics.jsonl`").at_least(1),
+        boolean("telemetry.tensorboard", "false").meaning("the same numbers as TensorBoard scalars").later({"false"}),
+        name("telemetry.console", "\"auto\"").meaning("auto: bar on a terminal").names({"auto", "bar", "lines"}),
+        number_list("telemetry.trace", "null").meaning("[first, end): steps recorded in `trace.json`").later({"null"}),
+        name("telemetry.log_level", "\"info\"")
+            .meaning("least important message that is logged")
+            .names({"debug", "info", "warn", "error"}),
+        boolean("telemetry.rank_logs", "false").meaning("a log file for every rank").later({"false"}),
+        integer("telemetry.health_interval", "0")
+            .meaning("every so many steps a `health` line per matrix; 0 never")
+            .later({"0"}),
+        name("device", "\"auto\"").meaning("cuda only in programs built with it").names({"auto", "cpu", "cuda"}),
+        integer("threads")
+            .meaning("compute threads per rank; null: OMP_NUM_THREADS if set, else cores / ranks on the node")
+            .at_least(1)
+            .ceiling(2147483647),
     };
 }
 

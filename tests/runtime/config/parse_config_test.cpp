@@ -323,7 +323,7 @@ TEST_CASE("a Hugging Face file that asks for another computation is refused") {
 TEST_CASE("every configuration of the project is valid") {
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(std::string(MFSDP_SOURCE_DIR) + "/configs")) {
-        if (entry.path().extension() == ".json") files.push_back(entry.path());
+        if (entry.path().filename() != "schema.json") files.push_back(entry.path());
     }
     REQUIRE(files.size() >= 4);
     for (const auto& file : files) {

@@ -34,7 +34,8 @@ struct KeyScope {
     std::vector<std::string_view> values;
 };
 
-/// One key of the configuration: everything that parser, messages and --print-config know of it.
+/// One key of the configuration: everything that parser, messages, --print-config, docs/config.md and
+/// configs/schema.json know of it.
 struct KeyRow {
     std::string_view path;  ///< `optimizer.matrix.momentum`; a last part `*_pdrop` stands for every key that ends so
     KeyType type = KeyType::integer;
@@ -49,6 +50,7 @@ struct KeyRow {
     std::optional<std::int64_t> count;  ///< of a list: its exact length
     std::string_view allowed;           ///< text after "must be": the *allowed* column; empty for type name
     std::string_view hint;              ///< added to "not supported by this version"
+    std::string_view meaning;           ///< one sentence or less for docs/config.md and for editors, in Markdown
 
     [[nodiscard]] bool nullable() const { return default_json == "null" && !required; }
 };
