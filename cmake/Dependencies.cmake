@@ -6,7 +6,6 @@ option(MFSDP_WITH_ONEDNN "Use oneDNN for matrix products" ON)
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
 find_package(spdlog REQUIRED)
-find_package(CLI11 REQUIRED)
 
 if(MFSDP_WITH_MPI)
   set(MPI_CXX_SKIP_MPICXX ON)

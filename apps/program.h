@@ -1,0 +1,74 @@
+#pragma once
+
+#include "mfsdp/base/error.h"
+#include "mfsdp/version.h"
+
+#include <iostream>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace mfsdp::apps {
+
+// What the programs have in common.
+
+/// The file of a run and the values that replace some of its own.
+struct ConfigArguments {
+    std::string path;
+    std::vector<std::string> overrides;
+
+    void add_to(CLI::App& app) {
+        app.add_option("--config", path, "JSON file that describes the run (docs/config.md)")->required();
+        app.add_option("--set", overrides, "KEY=VALUE: replaces one value, e.g. --set train.steps=100 (repeatable)")
+            ->expected(1)
+            ->allow_extra_args(false)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    }
+};
+
+/// --version, and the exit codes under --help.
+inline void add_common_options(CLI::App& app, const std::string& program) {
+    app.set_version_flag("--version",
+                         program + " " + std::string(version()) + " (git " + std::string(git_revision()) + ")",
+                         "version and git revision");
+    app.footer(
+        "Exit codes: 0 done, 1 unexpected error, 2 usage, configuration or launch, 3 data, 4 weights or checkpoint,\n"
+        "5 numerical failure, 6 communication error or timeout, 75 stopped on request.");
+}
+
+/// The exit code if the program ends here: wrong arguments, or --help or --version, whose output a full disk cuts
+/// short.
+inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (app.exit(error) != 0) return static_cast<int>(ExitCode::configuration);
+        if (std::cout.flush()) return 0;
+        std::cerr << "stdout: cannot be written\n";
+        return static_cast<int>(ExitCode::unexpected);
+    }
+    return std::nullopt;
+}
+
+/// Runs the body of a program of one process and turns what it throws into one message and the exit code. Output that
+/// a full disk cut short is no success.
+template <class Body>
+int run_alone(const Body& body) {
+    try {
+        body();
+        if (std::cout.flush()) return 0;
+        std::cerr << "stdout: cannot be written\n";
+        return static_cast<int>(ExitCode::unexpected);
+    } catch (const Error& error) {
+        std::cerr << error.what() << '\n';
+        return static_cast<int>(error.code());
+    } catch (const std::bad_alloc&) {
+        std::cerr << "memory: the machine has none left for this\n";
+        return static_cast<int>(ExitCode::unexpected);
+    }
+}
+
+}  // namespace mfsdp::apps
