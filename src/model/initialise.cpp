@@ -2,9 +2,32 @@
 #include "mfsdp/base/hash64.h"
 #include "mfsdp/model/transformer.h"
 
+#include <algorithm>
 #include <string>
 
 namespace mfsdp::model {
+
+namespace {
+
+/// Normal values in the rows that are in files, zeros in the padding of a vocabulary table.
+void fill_normal(device::Stream& stream, const ParameterSpec& parameter, const device::Tensor& out,
+                 std::int64_t row_begin, std::uint64_t seed) {
+    const std::int64_t columns = parameter.columns();
+    const std::int64_t rows = out.count() / columns;
+    const std::int64_t stored = std::clamp(parameter.stored_rows() - row_begin, std::int64_t{0}, rows);
+    const device::Tensor values = out.reshape({rows, columns});
+    if (stored > 0) {
+        device::launch(stream, device::FillNormal{.out = values.slice(0, 0, stored),
+                                                  .key = base::hash64(std::to_string(seed) + ":" + parameter.name),
+                                                  .first_index = row_begin * columns,
+                                                  .standard_deviation = parameter.standard_deviation});
+    }
+    if (stored < rows) {
+        device::launch(stream, device::Fill{.out = values.slice(0, stored, rows - stored), .value = 0.0});
+    }
+}
+
+}  // namespace
 
 void initialise(device::Stream& stream, const ParameterSpec& parameter, device::Tensor out, std::int64_t row_begin,
                 std::uint64_t seed) {
@@ -22,10 +45,7 @@ void initialise(device::Stream& stream, const ParameterSpec& parameter, device::
             device::launch(stream, device::Fill{.out = out, .value = 1.0});
             return;
         case Initialisation::normal:
-            device::launch(stream, device::FillNormal{.out = out,
-                                                      .key = base::hash64(std::to_string(seed) + ":" + parameter.name),
-                                                      .first_index = row_begin * columns,
-                                                      .standard_deviation = parameter.standard_deviation});
+            fill_normal(stream, parameter, out, row_begin, seed);
             return;
     }
     MFSDP_ASSERT(false, "every way of initialising is handled above");

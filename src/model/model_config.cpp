@@ -2,6 +2,16 @@
 
 namespace mfsdp::model {
 
-std::string_view name(ModelFamily family) { return family == ModelFamily::gpt2 ? "gpt2" : "llama"; }
+std::string_view name(ModelFamily family) {
+    switch (family) {
+        case ModelFamily::gpt2:
+            return "gpt2";
+        case ModelFamily::llama:
+            return "llama";
+        case ModelFamily::qwen3:
+            return "qwen3";
+    }
+    return "?";
+}
 
 }  // namespace mfsdp::model

@@ -1,7 +1,9 @@
 #include "mfsdp/model/parameter_spec.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/ops/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,10 +12,14 @@ namespace mfsdp::model {
 namespace {
 
 /// Collects parameters and units. Inside a block the order is the one the layers take their tensors in: first norm,
-/// attention projections, second norm, MLP projections, each weight followed by its bias where there is one.
+/// attention projections, norms of query and key heads, second norm, MLP projections, each weight followed by its bias
+/// where there is one.
 class SpecBuilder {
   public:
-    explicit SpecBuilder(const ModelConfig& config) { spec_.config = config; }
+    explicit SpecBuilder(const ModelConfig& config) {
+        spec_.config = config;
+        if (config.padded_vocab_size == 0) spec_.config.padded_vocab_size = config.vocab_size;
+    }
 
     void begin_unit(std::string name, bool backward_reads_weights = true) {
         spec_.units.push_back({std::move(name), {}, backward_reads_weights});
@@ -26,8 +32,18 @@ class SpecBuilder {
         return index;
     }
     void share(std::int64_t parameter) { spec_.units.back().parameters.push_back(parameter); }
+    /// The parameter added or shared last is the table that the unit visits in panels.
+    void mark_table() {
+        UnitSpec& unit = spec_.units.back();
+        unit.table = static_cast<std::int64_t>(unit.parameters.size()) - 1;
+    }
 
-    std::int64_t add_vocabulary(const std::string& name, std::int64_t rows) {
+    std::int64_t add_vocabulary(const std::string& name) {
+        const std::int64_t index = add_table(name, spec_.config.padded_vocab_size);
+        spec_.parameters.back().padding_rows = spec_.config.padded_vocab_size - spec_.config.vocab_size;
+        return index;
+    }
+    std::int64_t add_table(const std::string& name, std::int64_t rows) {
         ParameterSpec parameter;
         parameter.name = name;
         parameter.shape = {rows, spec_.config.hidden_size};
@@ -42,6 +58,9 @@ class SpecBuilder {
         parameter.shape = {size};
         parameter.initialisation = initialisation;
         add(std::move(parameter));
+    }
+    void add_head_norm(const std::string& name) {
+        add_vector(name + ".weight", spec_.config.head_dim, Initialisation::ones);
     }
     void add_norm(const std::string& name, bool bias) {
         add_vector(name + ".weight", spec_.config.hidden_size, Initialisation::ones);
@@ -92,6 +111,7 @@ void add_gpt2_block(SpecBuilder& builder, const ModelConfig& config, std::int64_
     builder.add_projection(std::move(mlp_out), true);
 }
 
+/// llama, and qwen3 with its norms of query and key heads.
 void add_llama_block(SpecBuilder& builder, const ModelConfig& config, std::int64_t index) {
     const std::string prefix = "model.layers." + std::to_string(index) + ".";
     const std::int64_t hidden = config.hidden_size;
@@ -106,6 +126,10 @@ void add_llama_block(SpecBuilder& builder, const ModelConfig& config, std::int64
     builder.add_projection(builder.matrix(attention + "k_proj", key_value, hidden), config.attention_bias);
     builder.add_projection(builder.matrix(attention + "v_proj", key_value, hidden), config.attention_bias);
     builder.add_projection(builder.matrix(attention + "o_proj", hidden, query), config.attention_bias);
+    if (config.family == ModelFamily::qwen3) {
+        builder.add_head_norm(attention + "q_norm");
+        builder.add_head_norm(attention + "k_norm");
+    }
     builder.add_norm(prefix + "post_attention_layernorm", false);
     builder.add_projection(builder.matrix(prefix + "mlp.gate_proj", intermediate, hidden), config.mlp_bias);
     builder.add_projection(builder.matrix(prefix + "mlp.up_proj", intermediate, hidden), config.mlp_bias);
@@ -117,6 +141,8 @@ void check(const ModelConfig& config) {
                      config.num_attention_heads >= 1 && config.num_key_value_heads >= 1 && config.head_dim >= 1 &&
                      config.intermediate_size >= 1 && config.max_position_embeddings >= 1,
                  "every size of a model is at least 1");
+    MFSDP_ASSERT(config.padded_vocab_size == 0 || config.padded_vocab_size >= config.vocab_size,
+                 "padding adds rows to the vocabulary");
     MFSDP_ASSERT(config.num_attention_heads % config.num_key_value_heads == 0,
                  "the key/value heads divide the query heads");
     if (config.family == ModelFamily::gpt2) {
@@ -138,8 +164,23 @@ std::int64_t ParameterSpec::count() const {
 
 std::int64_t ModelSpec::parameter_count() const {
     std::int64_t sum = 0;
-    for (const ParameterSpec& parameter : parameters) sum += parameter.count();
+    for (const ParameterSpec& parameter : parameters) {
+        sum += parameter.count() - parameter.padding_rows * parameter.columns();
+    }
     return sum;
+}
+
+std::int64_t ModelSpec::panels() const {
+    return (config.padded_vocab_size + device::kVocabularyPanelRows - 1) / device::kVocabularyPanelRows;
+}
+
+std::int64_t ModelSpec::panel_begin(std::int64_t panel) const {
+    MFSDP_ASSERT(panel >= 0 && panel < panels(), "a panel lies inside the vocabulary, got " + std::to_string(panel));
+    return panel * device::kVocabularyPanelRows;
+}
+
+std::int64_t ModelSpec::panel_rows(std::int64_t panel) const {
+    return std::min(device::kVocabularyPanelRows, config.padded_vocab_size - panel_begin(panel));
 }
 
 ModelSpec describe_model(const ModelConfig& config) {
@@ -149,8 +190,9 @@ ModelSpec describe_model(const ModelConfig& config) {
 
     builder.begin_unit("embedding", false);
     const std::int64_t embedding =
-        builder.add_vocabulary(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", config.vocab_size);
-    if (gpt2) builder.add_vocabulary("transformer.wpe.weight", config.max_position_embeddings);
+        builder.add_vocabulary(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight");
+    builder.mark_table();
+    if (gpt2) builder.add_table("transformer.wpe.weight", config.max_position_embeddings);
 
     for (std::int64_t index = 0; index < config.num_hidden_layers; ++index) {
         gpt2 ? add_gpt2_block(builder, config, index) : add_llama_block(builder, config, index);
@@ -161,8 +203,9 @@ ModelSpec describe_model(const ModelConfig& config) {
     if (config.tie_word_embeddings) {
         builder.share(embedding);
     } else {
-        builder.add_vocabulary("lm_head.weight", config.vocab_size);
+        builder.add_vocabulary("lm_head.weight");
     }
+    builder.mark_table();
     return builder.take();
 }
 

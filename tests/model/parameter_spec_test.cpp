@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/model_cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -65,7 +66,7 @@ TEST_CASE("gpt2 small has 124439808 parameters tied and 50257 x 768 more untied"
     CHECK(model::describe_model(config).parameter_count() == 124439808 + 50257 * 768);
 }
 
-TEST_CASE("parameter counts follow the formulas of both families") {
+TEST_CASE("parameter counts follow the formulas of all families") {
     for (const test::ModelCase& description : test::model_cases()) {
         const ModelConfig& c = description.config;
         const bool gpt2 = c.family == ModelFamily::gpt2;
@@ -76,6 +77,7 @@ TEST_CASE("parameter counts follow the formulas of both families") {
         std::int64_t block = hidden * (query + 2 * key_value) + query * hidden + (gpt2 ? 2 : 3) * hidden * wide;
         block += (gpt2 ? 4 : 2) * hidden;
         if (c.attention_bias) block += query + 2 * key_value + hidden;
+        if (c.family == ModelFamily::qwen3) block += 2 * c.head_dim;
         if (c.mlp_bias) block += (gpt2 ? 1 : 2) * wide + hidden;
         const std::int64_t tables =
             c.vocab_size * hidden * (c.tie_word_embeddings ? 1 : 2) + (gpt2 ? c.max_position_embeddings * hidden : 0);
@@ -142,6 +144,74 @@ TEST_CASE("a llama block lists separate projections with the biases its configur
     CHECK(find(spec, "model.layers.1.self_attn.q_proj.weight").row_blocks.empty());
 }
 
+TEST_CASE("padding rows are in memory, not in files, not counted and start at zero") {
+    for (const bool tied : {true, false}) {
+        ModelConfig config = test::llama_case("", 2, false, tied).config;
+        const std::int64_t parameters = model::describe_model(config).parameter_count();
+        const double flops = model::flops_per_token(model::describe_model(config), 8);
+        config.padded_vocab_size = 32;
+        const ModelSpec spec = model::describe_model(config);
+        CHECK(spec.parameter_count() == parameters);
+        CHECK(model::flops_per_token(spec, 8) == flops);
+        const ParameterSpec& embedding = find(spec, "model.embed_tokens.weight");
+        CHECK(embedding.shape == std::vector<std::int64_t>{32, 13});
+        CHECK(embedding.stored_rows() == 23);
+        CHECK(spec.parameters.back().stored_rows() == (tied ? 1 : 23));  // the last norm, or the head
+
+        const std::vector<float> whole = initial_rows(embedding, 0, 32, 3);
+        const std::vector<float> zeros(9 * 13, 0.0F);
+        CHECK(std::vector<float>(whole.begin() + 23 * 13, whole.end()) == zeros);
+        ParameterSpec plain = embedding;
+        plain.shape = {23, 13};
+        plain.padding_rows = 0;
+        CHECK(initial_rows(plain, 0, 23, 3) == std::vector<float>(whole.begin(), whole.begin() + 23 * 13));
+        // Cuts above, across and below the border of the padding.
+        CHECK(initial_rows(embedding, 20, 5, 3) ==
+              std::vector<float>(whole.begin() + 20 * 13, whole.begin() + 25 * 13));
+        CHECK(initial_rows(embedding, 25, 7, 3) == std::vector<float>(7 * 13, 0.0F));
+    }
+    ModelConfig config = gpt2_small();
+    CHECK(model::describe_model(config).config.padded_vocab_size == config.vocab_size);
+    CHECK(find(model::describe_model(config), "transformer.wpe.weight").stored_rows() ==
+          config.max_position_embeddings);
+}
+
+TEST_CASE("panels tile the padded vocabulary, the last one shorter") {
+    ModelConfig config = gpt2_small();
+    config.padded_vocab_size = 50304;
+    const ModelSpec spec = model::describe_model(config);
+    REQUIRE(spec.panels() == 13);
+    std::int64_t next = 0;
+    for (std::int64_t panel = 0; panel < spec.panels(); ++panel) {
+        CHECK(spec.panel_begin(panel) == next);
+        next += spec.panel_rows(panel);
+    }
+    CHECK(next == 50304);
+    CHECK(spec.panel_rows(0) == 4096);
+    CHECK(spec.panel_rows(12) == 50304 - 12 * 4096);
+    CHECK_THROWS_AS(spec.panel_begin(13), InternalError);
+    for (const model::UnitSpec& unit : spec.units) {
+        const bool has_table = &unit == &spec.units.front() || &unit == &spec.units.back();
+        REQUIRE((unit.table >= 0) == has_table);
+        if (has_table) CHECK(unit.parameters[static_cast<std::size_t>(unit.table)] == 0);  // tied
+    }
+    CHECK(spec.units.front().has_ordinary_parameters());
+    CHECK(!model::describe_model(test::llama_case("", 2, false, false).config).units.front().has_ordinary_parameters());
+}
+
+TEST_CASE("a qwen3 block has norms of query and key heads, and heads that need not tile the hidden size") {
+    const test::ModelCase description = test::qwen3_case("", false);
+    const ModelSpec spec = model::describe_model(description.config);
+    CHECK(find(spec, "model.layers.1.self_attn.q_norm.weight").shape == std::vector<std::int64_t>{6});
+    CHECK(find(spec, "model.layers.0.self_attn.k_norm.weight").shape == std::vector<std::int64_t>{6});
+    CHECK(find(spec, "model.layers.0.self_attn.k_norm.weight").initialisation == Initialisation::ones);
+    CHECK(find(spec, "model.layers.0.self_attn.k_norm.weight").kind == ParameterKind::vector);
+    CHECK(find(spec, "model.layers.1.self_attn.q_proj.weight").shape == std::vector<std::int64_t>{24, 13});
+    const auto has_norm = [](const ParameterSpec& p) { return p.name.find("q_norm") != std::string::npos; };
+    const ModelSpec llama = model::describe_model(test::llama_case("", 2, false, false).config);
+    CHECK(std::none_of(llama.parameters.begin(), llama.parameters.end(), has_norm));
+}
+
 TEST_CASE("sizes that do not fit together are refused") {
     ModelConfig config = gpt2_small();
     config.head_dim = 32;
@@ -150,6 +220,9 @@ TEST_CASE("sizes that do not fit together are refused") {
     CHECK_THROWS_AS(model::describe_model(config), InternalError);
     config = test::llama_case("", 2, false, false).config;
     config.head_dim = 5;
+    CHECK_THROWS_AS(model::describe_model(config), InternalError);
+    config = gpt2_small();
+    config.padded_vocab_size = config.vocab_size - 1;
     CHECK_THROWS_AS(model::describe_model(config), InternalError);
 }
 

@@ -57,6 +57,13 @@ inline ModelCase llama_case(std::string name, std::int64_t key_value_heads, bool
     return result;
 }
 
+/// As llama with grouped queries, and norms of the heads.
+inline ModelCase qwen3_case(std::string name, bool tied) {
+    ModelCase result = llama_case(std::move(name), 2, false, tied);
+    result.config.family = model::ModelFamily::qwen3;
+    return result;
+}
+
 inline std::vector<ModelCase> model_cases() {
     return {gpt2_case("gpt2 tied", true), gpt2_case("gpt2 untied", false),
             llama_case("llama multi-head untied", 4, false, false),

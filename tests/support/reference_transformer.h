@@ -77,8 +77,8 @@ class ReferenceTransformer {
     }
 
     [[nodiscard]] Vector norm(const Vector& x, const std::string& name) const {
-        const std::size_t width = index(config_.hidden_size);
         const Vector& weight = at(name + ".weight");
+        const std::size_t width = weight.size();  // the hidden size, or that of a head
         Vector y(x.size());
         for (std::size_t begin = 0; begin < x.size(); begin += width) {
             double mean = 0.0;
@@ -132,6 +132,10 @@ class ReferenceTransformer {
             query = linear(x, width, prefix + "self_attn.q_proj");
             key = linear(x, width, prefix + "self_attn.k_proj");
             value = linear(x, width, prefix + "self_attn.v_proj");
+            if (config_.family == model::ModelFamily::qwen3) {
+                query = norm(query, prefix + "self_attn.q_norm");
+                key = norm(key, prefix + "self_attn.k_norm");
+            }
             rotate(query, heads);
             rotate(key, key_heads);
         }
