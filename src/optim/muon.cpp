@@ -10,6 +10,33 @@ namespace mfsdp::optim {
 
 namespace {
 
+constexpr std::int64_t kFloatBytes = device::size_of(device::DType::float32);
+
+/// Distance in bytes from a block to the one behind it, or 0 if the two cannot be in one batch.
+std::int64_t distance(const BlockWork& a, const BlockWork& b) {
+    if (!same_shape(a.out, b.out)) return 0;
+    const std::int64_t out = b.out.data - a.out.data, input = b.input.data - a.input.data;
+    return out == input && out >= a.out.bytes() ? out : 0;
+}
+
+/// How many of the first blocks have one shape and lie at equal distances: they share every call.
+std::size_t run_length(std::span<const BlockWork> blocks) {
+    if (blocks.size() < 2) return blocks.size();
+    const std::int64_t bytes = distance(blocks[0], blocks[1]);
+    std::size_t count = 1;
+    while (bytes != 0 && count < blocks.size() && distance(blocks[count - 1], blocks[count]) == bytes) ++count;
+    return count;
+}
+
+/// A run of blocks as one tensor [b, rows, columns].
+device::Tensor batch(std::span<const BlockWork> run, device::Tensor BlockWork::*member) {
+    const device::Tensor& first = run.front().*member;
+    device::Tensor result = first.split(0, 1, first.rows());
+    result.shape[0] = static_cast<std::int64_t>(run.size());
+    if (run.size() > 1) result.strides[0] = distance(run[0], run[1]) / kFloatBytes;
+    return result;
+}
+
 class Muon final : public MatrixOptimizer {
   public:
     explicit Muon(const MuonOptions& options) : options_(options) {
@@ -19,24 +46,28 @@ class Muon final : public MatrixOptimizer {
 
     [[nodiscard]] std::string name() const override { return "muon"; }
 
-    [[nodiscard]] std::vector<StateSpec> states(std::int64_t rows, std::int64_t columns) const override {
-        return {{.name = "momentum", .shape = {rows, columns}, .element = true}};
+    [[nodiscard]] std::vector<StateSpec> block_states(std::int64_t rows, std::int64_t columns) const override {
+        return {{.name = "momentum", .shape = {rows, columns}}};
     }
 
-    [[nodiscard]] std::int64_t flops(std::int64_t rows, std::int64_t columns) const override {
+    [[nodiscard]] OptimizerCost cost(std::int64_t rows, std::int64_t columns) const override {
         const std::int64_t s = std::min(rows, columns);
         const std::int64_t l = std::max(rows, columns);
-        return options_.num_ns_steps * (4 * s * s * l + 2 * s * s * s);
+        // Each step copies an iterate and a Gram matrix; momentum, norm and weights pass over nine matrices.
+        const std::int64_t bytes = kFloatBytes * (9 * s * l + options_.num_ns_steps * 2 * (s * l + s * s));
+        return with_refresh(
+            {.product_flops = options_.num_ns_steps * (4 * s * s * l + 2 * s * s * s), .element_bytes = bytes}, {}, 1);
     }
 
-    void accumulate(device::Stream& stream, device::Tensor update, device::Tensor gradient,
-                    std::span<const device::Tensor> states, const device::GradientScale& gradient_scale) override {
-        MFSDP_ASSERT(states.size() == 1, "muon has one state for each matrix");
+    void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& gradient,
+                    std::span<const device::Tensor> element_states,
+                    const device::GradientScale& gradient_scale) override {
+        MFSDP_ASSERT(element_states.size() == 1, "muon has one state for each matrix");
         if (gradient.count() == 0) return;
         const bool ema = options_.momentum_form == MomentumForm::ema;
         device::launch(stream, device::MomentumUpdate{
-                                   .momentum = states[0],
-                                   .update = update,
+                                   .momentum = element_states[0],
+                                   .update = input,
                                    .gradient = gradient,
                                    .scale = gradient_scale,
                                    .beta = static_cast<float>(options_.momentum),
@@ -45,37 +76,47 @@ class Muon final : public MatrixOptimizer {
                                });
     }
 
-    void direction(device::Stream& stream, device::BufferPool& workspace, device::Tensor out,
-                   device::Tensor in) override {
-        newton_schulz(stream, workspace, out, in, options_.coefficient_type, options_.num_ns_steps);
+    void direction(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
+                   std::int64_t /*step*/) override {
+        while (!blocks.empty()) {
+            const std::size_t count = run_length(blocks);
+            newton_schulz(stream, workspace, batch(blocks.first(count), &BlockWork::out),
+                          batch(blocks.first(count), &BlockWork::input), options_.coefficient_type,
+                          options_.num_ns_steps);
+            blocks = blocks.subspan(count);
+        }
     }
 
-    [[nodiscard]] double scale(std::int64_t rows, std::int64_t columns) const override {
-        const auto r = static_cast<double>(rows);
-        const auto c = static_cast<double>(columns);
-        return options_.extra_scale_factor * mode_scale(r, c);
+    // Decay follows the plain rate: the scale is there for the size of the direction only.
+    [[nodiscard]] WeightRule weight_rule(std::int64_t rows, std::int64_t columns, double learning_rate,
+                                         double weight_decay, std::int64_t /*step*/) const override {
+        const double scale = muon_scale(options_, rows, columns);
+        return {.decay = static_cast<float>(1.0 - learning_rate * weight_decay),
+                .step = static_cast<float>(learning_rate * scale)};
     }
 
   private:
-    [[nodiscard]] double mode_scale(double r, double c) const {
-        switch (options_.scale_mode) {
-            case ScaleMode::match_rms_adamw:
-                return 0.2 * std::sqrt(std::max(r, c));
-            case ScaleMode::original:
-                return std::sqrt(std::max(1.0, r / c));
-            case ScaleMode::unit_rms_norm:
-                return std::sqrt(r / c);
-            case ScaleMode::spectral:
-                return std::sqrt(std::max(r, c));
-        }
-        MFSDP_ASSERT(false, "every scale mode has a formula");
-        return 0.0;
-    }
-
     MuonOptions options_;
 };
 
 }  // namespace
+
+double muon_scale(const MuonOptions& options, std::int64_t rows, std::int64_t columns) {
+    const auto r = static_cast<double>(rows);
+    const auto c = static_cast<double>(columns);
+    switch (options.scale_mode) {
+        case ScaleMode::match_rms_adamw:
+            return options.extra_scale_factor * (0.2 * std::sqrt(std::max(r, c)));
+        case ScaleMode::original:
+            return options.extra_scale_factor * std::sqrt(std::max(1.0, r / c));
+        case ScaleMode::unit_rms_norm:
+            return options.extra_scale_factor * std::sqrt(r / c);
+        case ScaleMode::spectral:
+            return options.extra_scale_factor * std::sqrt(std::max(r, c));
+    }
+    MFSDP_ASSERT(false, "every scale mode has a formula");
+    return 0.0;
+}
 
 std::unique_ptr<MatrixOptimizer> make_muon(const MuonOptions& options) { return std::make_unique<Muon>(options); }
 

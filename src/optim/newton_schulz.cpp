@@ -55,7 +55,7 @@ std::span<const Row> table(CoefficientType type) {
     return {};
 }
 
-/// Scratch of one iteration: two iterates [s, l] and two Gram matrices [s, s].
+/// Scratch of one iteration of a batch: two iterates [b, s, l] and two Gram matrices [b, s, s].
 struct Scratch {
     device::Tensor iterate, next, gram, polynomial;
 };
@@ -78,13 +78,33 @@ void iterate_once(device::Stream& stream, const Scratch& scratch, device::Tensor
         device::Matmul{.out = next, .a = scratch.polynomial, .b = scratch.iterate, .beta = static_cast<float>(a)});
 }
 
+/// Matrix `index` of a batch.
+device::Tensor matrix(const device::Tensor& batch, std::int64_t index) {
+    device::Tensor result = batch.slice(0, index, 1);
+    result.rank = 2;
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+        result.shape[axis] = batch.shape[axis + 1];
+        result.strides[axis] = batch.strides[axis + 1];
+    }
+    return result;
+}
+
+/// A matrix as a batch of one.
+device::Tensor batched(const device::Tensor& tensor) {
+    return tensor.rank == 3 ? tensor : tensor.split(0, 1, tensor.rows());
+}
+
 /// scratch.iterate = in / |in| in the wide orientation. The norm is that of the wide copy: its order of additions, and
 /// so its last bit, is then the same for a matrix and its transpose.
-void normalise(device::Stream& stream, const Scratch& scratch, device::Tensor norm, device::Tensor in, bool tall) {
-    if (tall) device::launch(stream, device::Transpose{.out = scratch.next, .in = in});
-    const device::Tensor& wide = tall ? scratch.next : in;
-    device::launch(stream, device::FrobeniusNorm{.norm = norm, .in = wide});
-    device::launch(stream, device::DivideByNorm{.out = scratch.iterate, .in = wide, .norm = norm});
+void normalise(device::Stream& stream, const Scratch& scratch, const device::Tensor& norms, const device::Tensor& in,
+               bool tall) {
+    for (std::int64_t i = 0; i < in.shape[0]; ++i) {
+        const device::Tensor source = matrix(in, i), turned = matrix(scratch.next, i), norm = norms.slice(0, i, 1);
+        if (tall) device::launch(stream, device::Transpose{.out = turned, .in = source});
+        const device::Tensor& wide = tall ? turned : source;
+        device::launch(stream, device::FrobeniusNorm{.norm = norm, .in = wide});
+        device::launch(stream, device::DivideByNorm{.out = matrix(scratch.iterate, i), .in = wide, .norm = norm});
+    }
 }
 
 }  // namespace
@@ -97,30 +117,35 @@ std::array<double, 3> newton_schulz_coefficients(CoefficientType type, std::int6
 
 void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
                    CoefficientType type, std::int64_t steps) {
-    MFSDP_ASSERT(in.rank == 2 && !in.empty() && same_shape(out, in),
-                 "out " + out.describe() + " has the shape of the matrix in " + in.describe());
+    MFSDP_ASSERT((in.rank == 2 || in.rank == 3) && !in.empty() && same_shape(out, in),
+                 "out " + out.describe() + " has the shape of the matrices in " + in.describe());
     MFSDP_ASSERT(steps >= 1, "Newton-Schulz takes at least one step");
+    out = batched(out);
+    in = batched(in);
     constexpr device::DType kType = device::DType::float32;
     constexpr std::int64_t kBytes = device::size_of(kType);
-    const bool tall = in.rows() > in.columns();
-    const std::int64_t s = std::min(in.rows(), in.columns());
-    const std::int64_t l = std::max(in.rows(), in.columns());
-    const device::PooledBuffer norm(workspace, stream, device::size_of(device::DType::float64));
-    const device::PooledBuffer iterate(workspace, stream, s * l * kBytes);
-    const device::PooledBuffer next(workspace, stream, s * l * kBytes);
-    const device::PooledBuffer gram(workspace, stream, s * s * kBytes);
-    const device::PooledBuffer polynomial(workspace, stream, s * s * kBytes);
-    Scratch scratch{iterate.view(kType, {s, l}), next.view(kType, {s, l}), gram.view(kType, {s, s}),
-                    polynomial.view(kType, {s, s})};
+    const std::int64_t count = in.shape[0];
+    const bool tall = in.shape[1] > in.shape[2];
+    const std::int64_t s = std::min(in.shape[1], in.shape[2]);
+    const std::int64_t l = std::max(in.shape[1], in.shape[2]);
+    const device::PooledBuffer norms(workspace, stream, count * device::size_of(device::DType::float64));
+    const device::PooledBuffer iterate(workspace, stream, count * s * l * kBytes);
+    const device::PooledBuffer next(workspace, stream, count * s * l * kBytes);
+    const device::PooledBuffer gram(workspace, stream, count * s * s * kBytes);
+    const device::PooledBuffer polynomial(workspace, stream, count * s * s * kBytes);
+    Scratch scratch{iterate.view(kType, {count, s, l}), next.view(kType, {count, s, l}),
+                    gram.view(kType, {count, s, s}), polynomial.view(kType, {count, s, s})};
 
-    normalise(stream, scratch, norm.view(device::DType::float64, {1}), in, tall);
+    normalise(stream, scratch, norms.view(device::DType::float64, {count}), in, tall);
     for (std::int64_t index = 0; index < steps; ++index) {
         // `in` has been read: a wide result goes straight to its place, even if that is `in`.
         const bool last = index + 1 == steps;
         iterate_once(stream, scratch, last && !tall ? out : scratch.next, newton_schulz_coefficients(type, index));
         std::swap(scratch.iterate, scratch.next);
     }
-    if (tall) device::launch(stream, device::Transpose{.out = out, .in = scratch.iterate});
+    for (std::int64_t i = 0; tall && i < count; ++i) {
+        device::launch(stream, device::Transpose{.out = matrix(out, i), .in = matrix(scratch.iterate, i)});
+    }
 }
 
 }  // namespace mfsdp::optim

@@ -126,6 +126,7 @@ struct Backend {
 [[nodiscard]] std::vector<Row> attention_rows();
 [[nodiscard]] std::vector<Row> cross_entropy_rows();
 [[nodiscard]] std::vector<Row> optimizer_rows();
+[[nodiscard]] std::vector<Row> symmetric_rows();
 [[nodiscard]] std::vector<Row> all_rows();
 
 /// Empty if `result` agrees with `reference`, else a sentence with the first element that does not.

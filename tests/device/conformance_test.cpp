@@ -79,7 +79,7 @@ std::string sizes(std::initializer_list<std::pair<const char*, std::int64_t>> na
 std::vector<Row> all_rows() {
     std::vector<Row> rows;
     for (const auto& part : {matmul_rows(), elementwise_rows(), embedding_rows(), norm_rows(), activation_rows(),
-                             attention_rows(), cross_entropy_rows(), optimizer_rows()}) {
+                             attention_rows(), cross_entropy_rows(), optimizer_rows(), symmetric_rows()}) {
         rows.insert(rows.end(), part.begin(), part.end());
     }
     return rows;

@@ -5,6 +5,7 @@
 #include "mfsdp/device/counting_device.h"
 #include "mfsdp/device/cpu_device.h"
 #include "mfsdp/device/device.h"
+#include "mfsdp/optim/state_spec.h"
 
 #include <algorithm>
 #include <cmath>
@@ -112,6 +113,15 @@ class Bench {
     [[nodiscard]] device::Tensor zeros(std::int64_t rows, std::int64_t columns) {
         const device::Tensor tensor = make(rows, columns);
         device::launch(*stream_, device::Fill{.out = tensor, .value = 0.0});
+        return tensor;
+    }
+    /// A state with the value that it starts from.
+    [[nodiscard]] device::Tensor state(const StateSpec& spec) {
+        buffers_.emplace_back(*device_, ledger_, device::MemoryCategory::state, spec.bytes());
+        const device::Tensor tensor = spec.shape.size() == 2
+                                          ? buffers_.back().view(spec.dtype, {spec.shape[0], spec.shape[1]})
+                                          : buffers_.back().view(spec.dtype, {spec.count()});
+        start_state(*stream_, tensor, spec);
         return tensor;
     }
     [[nodiscard]] device::Tensor upload(const Matrix& matrix, std::int64_t row_stride = 0) {

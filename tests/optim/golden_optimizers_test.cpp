@@ -81,8 +81,11 @@ Matrix muon_direction(Bench& bench, MatrixOptimizer& muon, const device::Tensor&
     const device::Tensor out = bench.make(gradient.rows(), gradient.columns());
     muon.accumulate(bench.stream(), update, gradient, states, {});
     for (const model::RowBlock& block : blocks) {
-        muon.direction(bench.stream(), bench.workspace(), out.slice(0, block.row_begin, block.row_count),
-                       update.slice(0, block.row_begin, block.row_count));
+        const BlockWork work{.out = out.slice(0, block.row_begin, block.row_count),
+                             .input = update.slice(0, block.row_begin, block.row_count),
+                             .averages = {},
+                             .states = {}};
+        muon.direction(bench.stream(), bench.workspace(), std::span(&work, 1), 1);
     }
     return bench.download(out);
 }

@@ -8,18 +8,20 @@
 #include "mfsdp/device/ops/matmul.h"
 #include "mfsdp/device/ops/norm.h"
 #include "mfsdp/device/ops/optimizer.h"
+#include "mfsdp/device/ops/symmetric.h"
 
 namespace mfsdp::device {
 
 /// The one list of all device operations. Every backend implements every entry, or does not compile.
-using OperationTable = OperationSlots<                                                 //
-    Matmul,                                                                            // matrix products
-    Fill, Copy, Add, ScaledAdd, Transpose, CopyFromHost, CopyToHost, FillNormal,       // elementwise and copies
-    EmbeddingForward, EmbeddingBackward, PositionForward, PositionBackward,            // embeddings
-    LayerNormForward, LayerNormBackward, RmsNormForward, RmsNormBackward,              // normalisation
-    GeluForward, GeluBackward, SwiGluForward, SwiGluBackward, ColumnSum,               // MLP
-    Rotary, AttentionForward, AttentionBackward,                                       // attention
-    LogSumExpUpdate, CrossEntropyBackward, LossSum,                                    // head
-    AdamWStep, MomentumUpdate, FrobeniusNorm, DivideByNorm, WeightUpdate, SquareSum>;  // optimizers
+using OperationTable = OperationSlots<                                                //
+    Matmul,                                                                           // matrix products
+    Fill, Copy, Add, ScaledAdd, Transpose, CopyFromHost, CopyToHost, FillNormal,      // elementwise and copies
+    EmbeddingForward, EmbeddingBackward, PositionForward, PositionBackward,           // embeddings
+    LayerNormForward, LayerNormBackward, RmsNormForward, RmsNormBackward,             // normalisation
+    GeluForward, GeluBackward, SwiGluForward, SwiGluBackward, ColumnSum,              // MLP
+    Rotary, AttentionForward, AttentionBackward,                                      // attention
+    LogSumExpUpdate, CrossEntropyBackward, LossSum,                                   // head
+    AdamWStep, MomentumUpdate, FrobeniusNorm, DivideByNorm, WeightUpdate, SquareSum,  // optimizers
+    FillIdentity>;                                                                    // symmetric matrices
 
 }  // namespace mfsdp::device

@@ -3,63 +3,115 @@
 #include "mfsdp/device/buffer_pool.h"
 #include "mfsdp/device/ops/optimizer.h"
 #include "mfsdp/model/parameter_spec.h"
+#include "mfsdp/optim/optimizer_cost.h"
+#include "mfsdp/optim/state_spec.h"
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace mfsdp::optim {
 
-/// A state tensor declared before it is allocated, so that planner, memory accounting and checkpoints know it.
-/// All state is float32 and starts as zeros.
-struct StateSpec {
-    std::string name;  ///< as in formats.md 2.2: "momentum", "exp_avg", ...
-    std::vector<std::int64_t> shape;
-    bool element =
-        true;  ///< elementwise: shaped like the weight, may be cut by rows; else it belongs to the whole block
-};
-
-/// Everything one optimizer step of one whole matrix needs. Tensors are float32; weight and gradient [rows, columns].
+/// Everything one optimizer step of one whole parameter needs. weight, gradient [rows, columns] float32, dense.
 struct MatrixStep {
     device::Tensor weight;
     device::Tensor gradient;                    ///< sum over targets; not changed
     std::span<const device::Tensor> states;     ///< in the order of states()
     std::span<const model::RowBlock> blocks{};  ///< row blocks treated as matrices of their own; empty: the whole
+    std::int64_t number = 0;  ///< of the first block among all blocks of the model, in model order: staggers refreshes
     device::GradientScale gradient_scale{};
     double learning_rate = 0.0;
     double weight_decay = 0.0;
     std::int64_t step = 1;  ///< t = 1, 2, ...: updates applied, this one included
 };
 
-/// An optimizer that works on whole matrices. `step` is a pure function of (weight, gradient, state, step number): it
-/// knows no ranks and communicates nothing. It is made of `accumulate`, elementwise and so possible on any rows, and
-/// `direction`, which needs a whole matrix.
+/// One matrix as the optimizer sees it, a block of a parameter.
+struct BlockWork {
+    device::Tensor out;                        ///< [rows, columns]: the direction
+    device::Tensor input;                      ///< [rows, columns]: what `accumulate` wrote
+    std::span<const device::Tensor> averages;  ///< [rows, columns] each: what `average` wrote
+    std::span<const device::Tensor> states;    ///< its block states
+    std::int64_t number = 0;                   ///< see MatrixStep
+};
+
+/// How a direction changes the weights: W = decay W - step * direction, the decay only where weight and direction do
+/// not disagree in sign if `cautious`. Elementwise.
+struct WeightRule {
+    float decay = 1.0F;
+    float step = 0.0F;
+    bool cautious = false;
+};
+
+/// An optimizer that works on whole matrices. A step is a pure function of (weight, gradient, state, step number): it
+/// knows no ranks, communicates nothing and remembers nothing but the states. It is made of
+///
+/// - elementwise parts, possible on any rows: `accumulate` takes the gradient into the element states and writes what
+///   the whole-matrix parts read of it; `average` writes what `direction` reads of the element states; `update` changes
+///   the weights;
+/// - parts that need a whole matrix (a block): `observe` takes the gradient into block states ahead of the refresh,
+///   `refresh` renews what is renewed only every few steps, from block states alone, and `direction` makes the update.
+///
+/// Order of a step: if observes(t): accumulate, observe, refresh, then direction; else accumulate, direction (which
+/// takes in the gradient itself), then refresh. So all refreshes of an owner are one call, in which several matrices
+/// share the threads.
 class MatrixOptimizer {
   public:
     virtual ~MatrixOptimizer() = default;
 
     [[nodiscard]] virtual std::string name() const = 0;
-    [[nodiscard]] virtual std::vector<StateSpec> states(std::int64_t rows, std::int64_t columns) const = 0;
-    /// FLOPs of one step of one rows x columns block (optimizers.md section 7).
-    [[nodiscard]] virtual std::int64_t flops(std::int64_t rows, std::int64_t columns) const = 0;
+    /// States of one matrix of this shape that is a parameter of its own, element states first.
+    [[nodiscard]] virtual std::vector<StateSpec> block_states(std::int64_t rows, std::int64_t columns) const = 0;
+    /// States of a parameter: its element states, then the block states of each of `blocks` in order.
+    [[nodiscard]] std::vector<StateSpec> states(std::int64_t rows, std::int64_t columns,
+                                                std::span<const model::RowBlock> blocks = {}) const;
+    /// Cost of a step of one block of this shape.
+    [[nodiscard]] virtual OptimizerCost cost(std::int64_t rows, std::int64_t columns) const = 0;
+    /// Steps that between them need the most workspace for matrices of these numbers, for rehearsals.
+    [[nodiscard]] virtual std::vector<std::int64_t> rehearsal_steps(std::span<const std::int64_t> numbers) const;
 
-    /// Elementwise: updates the element states with the scaled gradient and writes what `direction` works on.
-    virtual void accumulate(device::Stream& stream, device::Tensor update, device::Tensor gradient,
-                            std::span<const device::Tensor> states, const device::GradientScale& scale) = 0;
-    /// out [rows, columns] = the direction of one block `in`, which is left as it is unless out is the same tensor;
-    /// scratch from `workspace`. Asynchronous on `stream`.
-    virtual void direction(device::Stream& stream, device::BufferPool& workspace, device::Tensor out,
-                           device::Tensor in) = 0;
-    /// Factor of the learning rate for a block of this shape (optimizers.md 2.4).
-    [[nodiscard]] virtual double scale(std::int64_t rows, std::int64_t columns) const = 0;
+    /// Whether `direction` reads `input`, and how many matrices it reads as `averages`.
+    [[nodiscard]] virtual bool direction_reads_input() const { return true; }
+    [[nodiscard]] virtual std::int64_t averages() const { return 0; }
+    /// Whether step t observes, and whether it changes weights at all. t >= 1.
+    [[nodiscard]] virtual bool observes(std::int64_t /*step*/) const { return false; }
+    [[nodiscard]] virtual bool directs(std::int64_t /*step*/) const { return true; }
 
-    /// W = (1 - lr wd) W - lr scale_B direction(B) for every block B of rows.
+    /// Any rows: input = what observe and direction read of the scaled gradient; changes the element states. An
+    /// optimizer with element states is called once in a step. Tensors of equal count, dense, apart from each other.
+    virtual void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& gradient,
+                            std::span<const device::Tensor> element_states, const device::GradientScale& scale) = 0;
+    /// Any rows: writes averages() tensors from the element states of step t.
+    virtual void average(device::Stream& stream, std::span<const device::Tensor> out,
+                         std::span<const device::Tensor> element_states, std::int64_t step);
+    /// Whole blocks, reading `input`.
+    virtual void observe(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
+                         std::int64_t step);
+    /// Whole blocks: writes `out`, which may be `input`. Blocks of one shape whose `out` follow each other in memory
+    /// may be computed together, with the bits of single calls.
+    virtual void direction(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
+                           std::int64_t step) = 0;
+    /// Whole blocks, from their states alone: those whose turn it is.
+    virtual void refresh(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
+                         std::int64_t step);
+    [[nodiscard]] virtual WeightRule weight_rule(std::int64_t rows, std::int64_t columns, double learning_rate,
+                                                 double weight_decay, std::int64_t step) const = 0;
+    /// Any rows [n, columns] of a block.
+    static void update(device::Stream& stream, const device::Tensor& weight, const device::Tensor& direction,
+                       const WeightRule& rule);
+
+    /// One step of everything that an owner holds, in any order; all of one step number.
     ///
-    /// Scratch from `workspace`: rows * columns floats beside what `direction` of the largest block takes.
-    /// InternalError if the blocks do not tile the rows in order. Asynchronous on `stream`.
-    void step(device::Stream& stream, device::BufferPool& workspace, const MatrixStep& step);
+    /// Matrices are worked on in waves of at most kWaveElements elements or one matrix, which bounds the scratch taken
+    /// from `workspace`. InternalError if the blocks of a parameter do not tile its rows in order. Asynchronous on
+    /// `stream`.
+    void step(device::Stream& stream, device::BufferPool& workspace, std::span<const MatrixStep> matrices);
+    void step(device::Stream& stream, device::BufferPool& workspace, const MatrixStep& matrix) {
+        step(stream, workspace, std::span<const MatrixStep>(&matrix, 1));
+    }
+
+    /// 16 MiB of float32: enough matrices at once to fill many threads, little beside what one large matrix takes.
+    static constexpr std::int64_t kWaveElements = std::int64_t{1} << 22;
 };
 
 }  // namespace mfsdp::optim

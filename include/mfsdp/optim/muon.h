@@ -27,15 +27,19 @@ struct MuonOptions {
 /// Row (a, b, c) of Newton-Schulz step `index`: beyond the table its last row repeats.
 [[nodiscard]] std::array<double, 3> newton_schulz_coefficients(CoefficientType type, std::int64_t index);
 
-/// Orthogonalises a matrix by Newton-Schulz iteration: out has the singular vectors of in and singular values near 1.
+/// Orthogonalises matrices by Newton-Schulz iteration: out has the singular vectors of in and singular values near 1.
 ///
-/// out, in [rows, columns] float32, rows may be strided; out may alias in; a zero matrix gives zero.
+/// out, in [rows, columns] or a batch [b, rows, columns] float32, rows and batch may be strided; out may alias in; a
+/// zero matrix gives zero. A batch gives the bits of single calls.
 /// Works in the wide orientation, where the norm is taken too: the transpose has the transposed bits. Scratch from
-/// `workspace`: 2 s l + 2 s^2 floats, s = min, l = max of the sides, and the norm. Asynchronous on `stream`; another
-/// shape of out, an empty matrix or steps < 1 is an InternalError. Source: optimizers.md section 2 (Jordan 2024; Polar
-/// Express, arXiv 2505.16932).
+/// `workspace` for each matrix: 2 s l + 2 s^2 floats, s = min, l = max of the sides, and the norm. Asynchronous on
+/// `stream`; another shape of out, an empty matrix or steps < 1 is an InternalError. Source: optimizers.md section 2
+/// (Jordan 2024; Polar Express, arXiv 2505.16932).
 void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
                    CoefficientType type, std::int64_t steps);
+
+/// Factor of the learning rate for a block of this shape (optimizers.md 2.4).
+[[nodiscard]] double muon_scale(const MuonOptions& options, std::int64_t rows, std::int64_t columns);
 
 [[nodiscard]] std::unique_ptr<MatrixOptimizer> make_muon(const MuonOptions& options);
 

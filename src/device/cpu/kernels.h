@@ -59,5 +59,6 @@ void run(const Context& context, const FrobeniusNorm& operation);
 void run(const Context& context, const DivideByNorm& operation);
 void run(const Context& context, const WeightUpdate& operation);
 void run(const Context& context, const SquareSum& operation);
+void run(const Context& context, const FillIdentity& operation);
 
 }  // namespace mfsdp::device::cpu

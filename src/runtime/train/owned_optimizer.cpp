@@ -11,17 +11,22 @@ namespace {
 using device::DType;
 using device::Tensor;
 
-constexpr std::int64_t kFloatBytes = 4;
-
-std::int64_t count_of(const std::vector<std::int64_t>& shape) {
-    std::int64_t count = 1;
-    for (const std::int64_t size : shape) count *= size;
-    return count;
+Tensor state_view(const device::Buffer& buffer, const optim::StateSpec& state, std::int64_t byte_offset) {
+    if (state.shape.size() == 2) return buffer.view(state.dtype, {state.shape[0], state.shape[1]}, byte_offset);
+    return buffer.view(state.dtype, {state.count()}, byte_offset);
 }
 
-Tensor state_view(const device::Buffer& buffer, const std::vector<std::int64_t>& shape, std::int64_t byte_offset) {
-    if (shape.size() == 2) return buffer.view(DType::float32, {shape[0], shape[1]}, byte_offset);
-    return buffer.view(DType::float32, {count_of(shape)}, byte_offset);
+/// The number of each parameter's first matrix, in model order over all matrices (row blocks) of the model.
+std::vector<std::int64_t> matrix_numbers(const RankContext& context, bool split_row_blocks) {
+    std::vector<std::int64_t> numbers;
+    std::int64_t next = 0;
+    for (const MatrixShard& shard : context.plan.shards) {
+        numbers.push_back(next);
+        if (shard.role != optim::Role::matrix) continue;
+        const auto& blocks = context.spec.parameters[static_cast<std::size_t>(shard.parameter)].row_blocks;
+        next += split_row_blocks && !blocks.empty() ? std::ssize(blocks) : 1;
+    }
+    return numbers;
 }
 
 /// Whether this rank is the lowest of those that hold these rows.
@@ -42,6 +47,7 @@ OwnedOptimizer::OwnedOptimizer(const RankContext& context, const ParameterStore&
       gradients_(gradients),
       workspace_(context.device, context.ledger, device::MemoryCategory::workspace, workspace_bytes) {
     MFSDP_ASSERT(setup_.rates.size() == context.spec.parameters.size(), "rates are by parameter index");
+    const std::vector<std::int64_t> numbers = matrix_numbers(context, setup_.split_row_blocks);
     std::vector<std::vector<optim::StateSpec>> specs;
     std::int64_t bytes = 0;
     for (const OwnedRows& rows : weights.owned()) {
@@ -49,26 +55,25 @@ OwnedOptimizer::OwnedOptimizer(const RankContext& context, const ParameterStore&
         const model::ParameterSpec& spec = context.spec.parameters[p];
         const MatrixShard& shard = context.plan.shards[p];
         MFSDP_ASSERT(shard.optimizer == shard.gradient, "state lies where the sum lands");
-        Owned owned{rows, shard.role, lowest_holder(shard.gradient, rows, context.rank), {}, {}};
+        Owned owned{rows, shard.role, lowest_holder(shard.gradient, rows, context.rank), {}, {}, numbers[p]};
         if (shard.role == optim::Role::matrix) {
             MFSDP_ASSERT(setup_.matrix != nullptr && rows.row_count == spec.rows(), "a matrix is stepped whole");
             if (setup_.split_row_blocks) owned.blocks = spec.row_blocks;
-            specs.push_back(setup_.matrix->states(spec.rows(), spec.columns()));
+            specs.push_back(setup_.matrix->states(spec.rows(), spec.columns(), owned.blocks));
         } else {
             specs.push_back(spec.shape.size() < 2 ? optim::adamw_states({spec.count()})
                                                   : optim::adamw_states({rows.row_count, spec.columns()}));
         }
-        for (const optim::StateSpec& state : specs.back())
-            bytes += device::align_up(count_of(state.shape) * kFloatBytes);
+        for (const optim::StateSpec& state : specs.back()) bytes += device::align_up(state.bytes());
         owned_.push_back(std::move(owned));
     }
     state_ = device::Buffer(context.device, context.ledger, device::MemoryCategory::state, bytes);
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < owned_.size(); ++i) {
         for (const optim::StateSpec& state : specs[i]) {
-            owned_[i].states.push_back(state_view(state_, state.shape, offset));
-            offset += device::align_up(count_of(state.shape) * kFloatBytes);
-            device::launch(context.compute, device::Fill{owned_[i].states.back(), 0.0});
+            owned_[i].states.push_back(state_view(state_, state, offset));
+            offset += device::align_up(state.bytes());
+            optim::start_state(context.compute, owned_[i].states.back(), state);
         }
     }
 }
@@ -82,16 +87,18 @@ void OwnedOptimizer::count_squares(Tensor words) {
 }
 
 void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::GradientScale& scale) {
+    // Matrices take their step in one call, so that those of one shape and those to be refreshed can share it.
+    matrices_.clear();
     for (const Owned& owned : owned_) {
         const ParameterRates& rates = setup_.rates[static_cast<std::size_t>(owned.rows.parameter)];
         const Tensor gradient = gradients_.gradient(owned.rows);
         const double learning_rate = rates.learning_rate * rate_factor;
         if (owned.role == optim::Role::matrix) {
-            setup_.matrix->step(context_.compute, workspace_,
-                                {.weight = owned.rows.weight,
+            matrices_.push_back({.weight = owned.rows.weight,
                                  .gradient = gradient,
                                  .states = owned.states,
                                  .blocks = owned.blocks,
+                                 .number = owned.matrix_number,
                                  .gradient_scale = scale,
                                  .learning_rate = learning_rate,
                                  .weight_decay = rates.weight_decay,
@@ -108,6 +115,7 @@ void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::G
                                .step = step});
         }
     }
+    if (setup_.matrix != nullptr) setup_.matrix->step(context_.compute, workspace_, matrices_);
 }
 
 }  // namespace mfsdp::runtime

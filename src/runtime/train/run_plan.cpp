@@ -33,13 +33,9 @@ comm::Mesh make_mesh(const TrainConfig& config, std::vector<int> node_of_rank) {
     return {static_cast<int>(replicate), static_cast<int>(shard), std::move(node_of_rank)};
 }
 
-std::int64_t elements(const std::vector<optim::StateSpec>& states) {
+std::int64_t bytes_of(const std::vector<optim::StateSpec>& states) {
     std::int64_t total = 0;
-    for (const optim::StateSpec& state : states) {
-        std::int64_t count = 1;
-        for (const std::int64_t size : state.shape) count *= size;
-        total += count;
-    }
+    for (const optim::StateSpec& state : states) total += state.bytes();
     return total;
 }
 
@@ -54,19 +50,18 @@ OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, const 
     OwnershipCost cost;
     std::int64_t state = 0;
     if (role == optim::Role::matrix) {
-        state = elements(optimizer.matrix->states(spec.rows(), spec.columns()));
-        if (optimizer.split_row_blocks && !spec.row_blocks.empty()) {
-            for (const model::RowBlock& block : spec.row_blocks) {
-                cost.flops += optimizer.matrix->flops(block.row_count, spec.columns());
-            }
-        } else {
-            cost.flops = optimizer.matrix->flops(spec.rows(), spec.columns());
+        const bool split = optimizer.split_row_blocks && !spec.row_blocks.empty();
+        const std::vector<model::RowBlock> blocks = split ? spec.row_blocks : std::vector<model::RowBlock>{};
+        state = bytes_of(optimizer.matrix->states(spec.rows(), spec.columns(), blocks));
+        for (const model::RowBlock& block : blocks) {
+            cost.flops += optimizer.matrix->cost(block.row_count, spec.columns()).mean.flops();
         }
+        if (!split) cost.flops = optimizer.matrix->cost(spec.rows(), spec.columns()).mean.flops();
     } else {
-        state = elements(optim::adamw_states(spec.shape));
+        state = bytes_of(optim::adamw_states(spec.shape));
         cost.flops = adamw_flops(spec.count());
     }
-    cost.bytes = kFloatBytes * (2 * spec.count() + state);  // weight, gradient, state
+    cost.bytes = kFloatBytes * 2 * spec.count() + state;  // weight, gradient, state
     return cost;
 }
 

@@ -45,12 +45,14 @@ class OwnedOptimizer {
         bool counts_norm = true;
         std::vector<device::Tensor> states;
         std::vector<model::RowBlock> blocks;
+        std::int64_t matrix_number = 0;  // of its first matrix, the same on every rank
     };
 
     RankContext context_;
     OptimizerSetup setup_;
     const GradientStore& gradients_;
     std::vector<Owned> owned_;
+    std::vector<optim::MatrixStep> matrices_;  // of the present step
     device::Buffer state_;
     device::BufferPool workspace_;
 };
