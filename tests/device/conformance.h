@@ -75,7 +75,8 @@ struct ArgumentOfRow {
                                    Gaps gaps = Gaps::forbidden, DType dtype = DType::float32);
 
 /// |result - reference| <= of_value |reference| + of_largest max |reference of this output|. Both 0: the result is the
-/// reference rounded to the output's type.
+/// reference rounded to float32 and then to the output's type. Outputs of 16 bits may lie half the distance between two
+/// neighbours further off, and no more: arithmetic is float32 and a result is rounded once.
 struct Tolerance {
     double of_value = 0.0;
     double of_largest = 0.0;
@@ -103,6 +104,11 @@ template <class Op, class Make>
 
 /// "n=3 C=8" from {{"n", 3}, {"C", 8}}, for the names of rows.
 [[nodiscard]] std::string sizes(std::initializer_list<std::pair<const char*, std::int64_t>> named);
+
+/// "" if all are float32, else " bfloat16 float32" and the like, for the names of rows.
+[[nodiscard]] std::string suffix(std::initializer_list<DType> types);
+/// value as an element of the type holds it: rounded to float32 first if it has 16 bits.
+[[nodiscard]] double as_stored(double value, DType dtype);
 
 /// The same row, for shapes without elements.
 [[nodiscard]] inline Row allow_empty(Row row) {

@@ -71,10 +71,11 @@ void add_swiglu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& 
         kElementwise));
 }
 
-void add_column_sum_row(std::vector<Row>& rows, std::int64_t n, std::int64_t columns) {
+void add_column_sum_row(std::vector<Row>& rows, std::int64_t n, std::int64_t columns, DType in = DType::float32,
+                        DType out = DType::float32) {
     rows.push_back(row<ColumnSum>(
-        sizes({{"m", n}, {"n", columns}}),
-        {input("in", {n, columns}, normal(), Gaps::allowed), output("out", {columns})},
+        sizes({{"m", n}, {"n", columns}}) + suffix({in, out}),
+        {input("in", {n, columns}, normal(), Gaps::allowed, in), output("out", {columns}, Gaps::forbidden, out)},
         [](Tensors t) {
             return ColumnSum{t[1], t[0]};
         },
@@ -108,6 +109,9 @@ std::vector<Row> activation_rows() {
                                      Rectangle{200, 131}, Rectangle{65, 1003}}) {
         add_column_sum_row(rows, n, columns);
     }
+    add_column_sum_row(rows, 200, 131, DType::bfloat16, DType::bfloat16);
+    add_column_sum_row(rows, 200, 131, DType::bfloat16, DType::float32);
+    add_column_sum_row(rows, 200, 131, DType::float32, DType::bfloat16);
     return rows;
 }
 

@@ -1,6 +1,7 @@
 #include "device/conformance_memory.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/half.h"
 
 #include "support/catch.h"
 
@@ -11,7 +12,7 @@ namespace mfsdp::device::conformance {
 namespace {
 
 constexpr std::byte kGuard{0xA5};
-constexpr std::byte kPoison{0xFF};  // NaN as float32 and float64
+constexpr std::byte kPoison{0xFF};  // NaN in every floating-point type
 constexpr std::int64_t kGuardElements = 64;
 
 template <class T>
@@ -27,6 +28,18 @@ double read_as(const std::byte* source) {
     return static_cast<double>(element);
 }
 
+template <class T>
+void write_half(std::byte* target, T element) {
+    std::memcpy(target, &element, sizeof element);
+}
+
+template <class T>
+double read_half(const std::byte* source) {
+    T element;
+    std::memcpy(&element, source, sizeof element);
+    return static_cast<double>(widened(element));
+}
+
 void write_element(std::byte* target, DType dtype, double value) {
     switch (dtype) {
         case DType::float32:
@@ -37,8 +50,10 @@ void write_element(std::byte* target, DType dtype, double value) {
             return write_as<std::int32_t>(target, value);
         case DType::int64:
             return write_as<std::int64_t>(target, value);
-        default:
-            throw InternalError("conformance: no row uses elements of type " + std::string(name(dtype)));
+        case DType::bfloat16:
+            return write_half(target, device::rounded<BFloat16>(static_cast<float>(value)));
+        case DType::float16:
+            return write_half(target, device::rounded<Float16>(static_cast<float>(value)));
     }
 }
 
@@ -52,9 +67,12 @@ double read_element(const std::byte* source, DType dtype) {
             return read_as<std::int32_t>(source);
         case DType::int64:
             return read_as<std::int64_t>(source);
-        default:
-            throw InternalError("conformance: no row uses elements of type " + std::string(name(dtype)));
+        case DType::bfloat16:
+            return read_half<BFloat16>(source);
+        case DType::float16:
+            return read_half<Float16>(source);
     }
+    throw InternalError("conformance: there is no such type");
 }
 
 /// A view of `shape` at `address`; with gaps, each dimension but the last is followed by some unused elements.

@@ -1,6 +1,7 @@
 #include "device/conformance.h"
 
 #include "mfsdp/device/cpu_device.h"
+#include "mfsdp/device/half.h"
 
 #include "../../src/device/cpu/product.h"
 #include "device/conformance_memory.h"
@@ -85,10 +86,36 @@ std::vector<Row> all_rows() {
     return rows;
 }
 
+std::string suffix(std::initializer_list<DType> types) {
+    std::string text;
+    if (std::all_of(types.begin(), types.end(), [](DType type) { return type == DType::float32; })) return text;
+    for (const DType type : types) text.append(" ").append(name(type));
+    return text;
+}
+
+double as_stored(double value, DType dtype) {
+    const auto single = static_cast<float>(value);
+    switch (dtype) {
+        case DType::float32:
+            return static_cast<double>(single);
+        case DType::bfloat16:
+            return static_cast<double>(widened(rounded<BFloat16>(single)));
+        case DType::float16:
+            return static_cast<double>(widened(rounded<Float16>(single)));
+        default:
+            return value;
+    }
+}
+
 namespace {
 
-double rounded(double value, DType dtype) {
-    return dtype == DType::float32 ? static_cast<double>(static_cast<float>(value)) : value;
+/// Half the distance between neighbours of 16 bits near `value`.
+double rounding_error(double value, DType dtype) {
+    if (size_of(dtype) != 2) return 0.0;
+    const int fraction_bits = dtype == DType::bfloat16 ? 7 : 10,
+              lowest_exponent = dtype == DType::bfloat16 ? -126 : -14;
+    const int exponent = value == 0.0 ? lowest_exponent : std::max(std::ilogb(value), lowest_exponent);
+    return std::ldexp(0.5, exponent - fraction_bits);
 }
 
 }  // namespace
@@ -104,8 +131,9 @@ std::string disagreement(std::span<const double> result, std::span<const double>
     }
     const bool exact = tolerance.of_value == 0.0 && tolerance.of_largest == 0.0;
     for (std::size_t i = 0; i < result.size(); ++i) {
-        const double wanted = exact || !std::isfinite(reference[i]) ? rounded(reference[i], dtype) : reference[i];
-        const double limit = tolerance.of_value * std::abs(wanted) + tolerance.of_largest * largest;
+        const double wanted = exact || !std::isfinite(reference[i]) ? as_stored(reference[i], dtype) : reference[i];
+        const double limit = tolerance.of_value * std::abs(wanted) + tolerance.of_largest * largest +
+                             (exact || !std::isfinite(wanted) ? 0.0 : rounding_error(wanted, dtype));
         const bool agrees = std::isnan(wanted)      ? std::isnan(result[i])
                             : std::isinf(wanted)    ? result[i] == wanted
                             : std::isnan(result[i]) ? false
@@ -129,7 +157,7 @@ Values fill_arguments(const Row& row) {
         for (const std::int64_t size : argument.shape) count *= size;
         auto& elements = values.emplace_back();
         for (std::int64_t i = 0; i < count; ++i) {
-            elements.push_back(rounded(argument.filling(i, random), argument.dtype));
+            elements.push_back(as_stored(argument.filling(i, random), argument.dtype));
         }
     }
     return values;
@@ -251,6 +279,16 @@ TEST_CASE("a comparison fails for a NaN on one side, another length, and a diffe
     CHECK(same({1.01, 10.0}, {1.0, 10.0}, {.of_largest = 0.0011}));
     CHECK_FALSE(same({1.02, 10.0}, {1.0, 10.0}, {.of_largest = 0.0011}));
     CHECK(same({static_cast<double>(0.1F)}, {0.1}));  // exact: the reference rounded to float32
+
+    // Neighbours of 1 in bfloat16 are 1 - 2^-8 and 1 + 2^-7: 1 stands for what is up to 2^-8 above, and no more.
+    const auto half = [](double result, double reference, Tolerance tolerance) {
+        return disagreement(std::vector<double>{result}, std::vector<double>{reference}, tolerance, DType::bfloat16)
+            .empty();
+    };
+    CHECK(half(1.0, 1.0 + 0x1p-8, {.of_value = 1e-9}));
+    CHECK_FALSE(half(1.0, 1.0 + 0x1.1p-8, {.of_value = 1e-9}));
+    CHECK(half(1.0, 1.0 + 0x1p-8, {}));  // a tie goes to the even neighbour
+    CHECK_FALSE(half(1.0 + 0x1p-7, 1.0 + 0x1p-8, {}));
 }
 
 }  // namespace mfsdp::device::conformance

@@ -18,11 +18,12 @@ namespace {
 
 struct Head {
     std::vector<float> loss, gradient;
-    double loss_sum = 0.0;
+    double loss_sum = 0.0, log_z_squares = 0.0;
     std::int64_t target_count = 0;
 };
 
-/// The head as the model runs it: all panels folded, then all panels differentiated.
+/// The head as the model runs it: all panels folded, the losses summed (of all tokens and, for `loss`, of each alone),
+/// then all panels differentiated.
 Head run_head(const std::vector<float>& logits, const std::vector<std::int32_t>& targets, std::int64_t panel) {
     Bench bench(make_cpu_device({.threads = 2}));
     const auto tokens = static_cast<std::int64_t>(targets.size());
@@ -30,18 +31,33 @@ Head run_head(const std::vector<float>& logits, const std::vector<std::int32_t>&
     const Tensor all = bench.send(logits).reshape({tokens, vocabulary});
     const Tensor ids = bench.send(DType::int32, targets);
     const Tensor maximum = bench.reserve(DType::float32, tokens), sum = bench.reserve(DType::float32, tokens),
-                 loss = bench.reserve(DType::float32, tokens);
-    for (std::int64_t begin = 0; begin < vocabulary; begin += panel) {
-        const Tensor part = all.slice(1, begin, std::min(panel, vocabulary - begin));
-        launch(bench.stream(), LogSumExpUpdate{maximum, sum, part, begin == 0});
-    }
-    for (std::int64_t begin = 0; begin < vocabulary; begin += panel) {
-        const Tensor part = all.slice(1, begin, std::min(panel, vocabulary - begin));
-        launch(bench.stream(), CrossEntropyBackward{part, loss, maximum, sum, ids, begin});
-    }
-    const Tensor loss_sum = bench.reserve(DType::float64, 1), count = bench.reserve(DType::int64, 1);
-    launch(bench.stream(), LossSum{loss_sum, count, loss, ids});
-    return {bench.fetch(loss), bench.fetch(all), bench.fetch<double>(loss_sum)[0], bench.fetch<std::int64_t>(count)[0]};
+                 target_logit = bench.reserve(DType::float32, tokens);
+    const auto for_panels = [&](const auto& body) {
+        for (std::int64_t begin = 0; begin < vocabulary; begin += panel) {
+            body(begin, all.slice(1, begin, std::min(panel, vocabulary - begin)));
+        }
+    };
+    for_panels([&](std::int64_t begin, const Tensor& part) {
+        launch(bench.stream(), LogSumExpUpdate{maximum, sum, target_logit, part, ids, begin, begin == 0});
+    });
+    const Tensor loss_sum = bench.reserve(DType::float64, 1), count = bench.reserve(DType::int64, 1),
+                 squares = bench.reserve(DType::float64, 1);
+    const auto sum_losses = [&](std::int64_t begin, std::int64_t size) {
+        const auto part = [&](const Tensor& tensor) { return tensor.slice(0, begin, size); };
+        launch(bench.stream(),
+               LossSum{loss_sum, count, squares, part(maximum), part(sum), part(target_logit), part(ids)});
+        return bench.fetch<double>(loss_sum)[0];
+    };
+    Head head;
+    for (std::int64_t i = 0; i < tokens; ++i) head.loss.push_back(static_cast<float>(sum_losses(i, 1)));
+    head.loss_sum = sum_losses(0, tokens);
+    head.log_z_squares = bench.fetch<double>(squares)[0];
+    head.target_count = bench.fetch<std::int64_t>(count)[0];
+    for_panels([&](std::int64_t begin, const Tensor& part) {
+        launch(bench.stream(), CrossEntropyBackward{part, part, maximum, sum, ids, begin, 0.0F});
+    });
+    head.gradient = bench.fetch(all);
+    return head;
 }
 
 Vector as_double(const auto& values) { return Vector(values.begin(), values.end()); }
@@ -57,10 +73,14 @@ TEST_CASE("losses and gradients of a vocabulary in real panels agree with the de
     const Head head = run_head(logits, targets, kVocabularyPanelRows);
     const Vector wanted = reference::cross_entropy(as_double(logits), as_double(targets));
     REQUIRE(head.loss.size() == 7);
-    double total = 0.0;
+    double total = 0.0, squares = 0.0;
     for (std::size_t i = 0; i < 7; ++i) {
         CHECK(head.loss[i] == Approx(wanted[i]).epsilon(1e-6).margin(1e-12));
         total += static_cast<double>(head.loss[i]);
+        if (targets[i] != kIgnoredTarget) {
+            const auto target = i * kVocabulary + static_cast<std::size_t>(targets[i]);
+            squares += std::pow(wanted[i] + static_cast<double>(logits[target]), 2);
+        }
         double row = 0.0, magnitude = 0.0;
         for (std::int64_t v = 0; v < kVocabulary; ++v) {
             const auto g = static_cast<double>(head.gradient[i * kVocabulary + static_cast<std::size_t>(v)]);
@@ -71,6 +91,7 @@ TEST_CASE("losses and gradients of a vocabulary in real panels agree with the de
         CHECK(magnitude == (targets[i] == kIgnoredTarget ? Approx(0.0).margin(0.0) : Approx(2.0).epsilon(0.2)));
     }
     CHECK(head.loss_sum == Approx(total).epsilon(1e-15));
+    CHECK(head.log_z_squares == Approx(squares).epsilon(1e-6));
     CHECK(head.target_count == 6);
 }
 
@@ -90,6 +111,7 @@ TEST_CASE("a batch whose targets are all ignored gives no loss, no gradient and 
     CHECK(head.loss == std::vector<float>(4, 0.0F));
     CHECK(head.gradient == std::vector<float>(40, 0.0F));
     CHECK(head.loss_sum == 0.0);
+    CHECK(head.log_z_squares == 0.0);
     CHECK(head.target_count == 0);
 }
 

@@ -91,12 +91,17 @@ void run(const Context& context, const SwiGluBackward& operation) {
 
 void run(const Context& context, const ColumnSum& operation) {
     const std::int64_t stride = operation.in.strides[0];
-    const float* const in = context.data<float>(operation.in);
-    float* const totals[1] = {context.data<float>(operation.out)};
-    sum_columns<1>(context.threads, operation.in.shape[0], operation.in.shape[1], totals,
-                   [=](std::int64_t row, std::int64_t column, std::int64_t lanes, Float8* sums) {
-                       sums[0] += load_lanes(in + row * stride + column, lanes);
-                   });
+    with_value_type(operation.in.dtype, [&](auto from) {
+        const auto* const in = context.data<const ElementOf<decltype(from)>>(operation.in);
+        with_value_type(operation.out.dtype, [&](auto to) {
+            ElementOf<decltype(to)>* const totals[1] = {context.data<ElementOf<decltype(to)>>(operation.out)};
+            sum_columns(context.threads, operation.in.shape[0], operation.in.shape[1], totals, [=](std::int64_t row) {
+                return [values = in + row * stride](std::int64_t column, std::int64_t lanes, Float8* sums) {
+                    sums[0] += load_lanes(values + column, lanes);
+                };
+            });
+        });
+    });
 }
 
 }  // namespace mfsdp::device::cpu

@@ -1,4 +1,5 @@
 #include "device/cpu/column_blocks.h"
+#include "device/cpu/element.h"
 #include "device/cpu/float8.h"
 #include "device/cpu/kernels.h"
 
@@ -19,13 +20,33 @@ void for_rows(const Context& context, std::int64_t rows, const Body& body) {
     });
 }
 
+/// The rows of a tensor [n, C], or of [n, H, D] counted through all heads.
+template <class T>
+class Rows {
+  public:
+    Rows(const Context& context, const Tensor& tensor)
+        : data_(context.data<T>(tensor)),
+          heads_(tensor.rank == 3 ? std::max<std::int64_t>(1, tensor.shape[1]) : 1),
+          token_stride_(tensor.strides[0]),
+          head_stride_(tensor.rank == 3 ? tensor.strides[1] : 0) {}
+
+    [[nodiscard]] T* at(std::int64_t row) const {
+        if (heads_ == 1) return data_ + row * token_stride_;
+        return data_ + row / heads_ * token_stride_ + row % heads_ * head_stride_;
+    }
+
+  private:
+    T* data_;
+    std::int64_t heads_, token_stride_, head_stride_;
+};
+
 /// One row through LayerNorm; gives the mean and the reciprocal of the standard deviation.
 struct LayerNormRow {
     float mean, reciprocal_std;
 };
 
-LayerNormRow layer_norm_row(float* out, const float* in, const float* weight, const float* bias, std::int64_t columns,
-                            float epsilon) {
+template <class T>
+LayerNormRow layer_norm_row(T* out, const T* in, const T* weight, const T* bias, std::int64_t columns, float epsilon) {
     const float count = static_cast<float>(columns);
     const float mean =
         sum_vectors(columns, [=](std::int64_t i, std::int64_t lanes) { return load_lanes(in + i, lanes); }) / count;
@@ -44,10 +65,11 @@ LayerNormRow layer_norm_row(float* out, const float* in, const float* weight, co
 }
 
 /// grad_in (+)= reciprocal * (g - mean(g) - x * mean(g x)) with g = grad_out * weight and x the normalised input, which
-/// is (in - shift) * reciprocal. kCentred = false leaves mean(g) and the shift out: that is RmsNorm.
-template <bool kCentred>
-void norm_backward_row(float* grad_in, const float* grad_out, const float* in, const float* weight,
-                       std::int64_t columns, float shift, float reciprocal, bool accumulate) {
+/// is (in - shift) * reciprocal. kCentred = false leaves mean(g) and the shift out: that is RmsNorm. Sums are complete
+/// before the first store, and what is stored depends on the elements in its place: grad_in may be grad_out or in.
+template <bool kCentred, class T>
+void norm_backward_row(T* grad_in, const T* grad_out, const T* in, const T* weight, std::int64_t columns, float shift,
+                       float reciprocal, bool accumulate) {
     const float count = static_cast<float>(columns);
     const auto normal = [=](std::int64_t i, std::int64_t lanes) {
         const Float8 x = load_lanes(in + i, lanes, shift);
@@ -70,16 +92,15 @@ void norm_backward_row(float* grad_in, const float* grad_out, const float* in, c
     });
 }
 
-}  // namespace
-
-void run(const Context& context, const LayerNormForward& operation) {
+template <class T>
+void layer_norm_forward(const Context& context, const LayerNormForward& operation) {
     const std::int64_t columns = operation.input.shape[1];
-    float* const out = context.data<float>(operation.out);
+    T* const out = context.data<T>(operation.out);
     float* const mean = context.data<float>(operation.mean);
     float* const reciprocal_std = context.data<float>(operation.reciprocal_std);
-    const float* const in = context.data<float>(operation.input);
-    const float* const weight = context.data<float>(operation.weight);
-    const float* const bias = context.data<float>(operation.bias);
+    const T* const in = context.data<const T>(operation.input);
+    const T* const weight = context.data<const T>(operation.weight);
+    const T* const bias = context.data<const T>(operation.bias);
     for_rows(context, operation.input.shape[0], [&](std::int64_t row) {
         const std::int64_t offset = row * columns;
         const LayerNormRow statistics =
@@ -89,26 +110,29 @@ void run(const Context& context, const LayerNormForward& operation) {
     });
 }
 
-void run(const Context& context, const LayerNormBackward& operation) {
+/// T is the type of values, G that of the gradients of weight and bias. The column sums come first: grad_input may take
+/// the place of the input.
+template <class T, class G>
+void layer_norm_backward(const Context& context, const LayerNormBackward& operation) {
     const std::int64_t rows = operation.input.shape[0];
     const std::int64_t columns = operation.input.shape[1];
-    float* const grad_in = context.data<float>(operation.grad_input);
-    const float* const grad_out = context.data<float>(operation.grad_out);
-    const float* const in = context.data<float>(operation.input);
-    const float* const mean = context.data<float>(operation.mean);
-    const float* const reciprocal_std = context.data<float>(operation.reciprocal_std);
-    const float* const weight = context.data<float>(operation.weight);
-    // The column sums come first: grad_input may take the place of the input.
-    float* const totals[2] = {context.data<float>(operation.grad_weight), context.data<float>(operation.grad_bias)};
-    sum_columns<2>(context.threads, rows, columns, totals,
-                   [=](std::int64_t row, std::int64_t column, std::int64_t lanes, Float8* sums) {
-                       const std::int64_t offset = row * columns + column;
-                       const Float8 g = load_lanes(grad_out + offset, lanes);
-                       const Float8 normal =
-                           (load_lanes(in + offset, lanes) - broadcast(mean[row])) * broadcast(reciprocal_std[row]);
-                       sums[0] = fma(g, normal, sums[0]);
-                       sums[1] += g;
-                   });
+    T* const grad_in = context.data<T>(operation.grad_input);
+    const T* const grad_out = context.data<const T>(operation.grad_out);
+    const T* const in = context.data<const T>(operation.input);
+    const float* const mean = context.data<const float>(operation.mean);
+    const float* const reciprocal_std = context.data<const float>(operation.reciprocal_std);
+    const T* const weight = context.data<const T>(operation.weight);
+    G* const totals[2] = {context.data<G>(operation.grad_weight), context.data<G>(operation.grad_bias)};
+    sum_columns(context.threads, rows, columns, totals, [=](std::int64_t row) {
+        const std::int64_t offset = row * columns;
+        const Float8 shift = broadcast(mean[row]), reciprocal = broadcast(reciprocal_std[row]);
+        return [=](std::int64_t column, std::int64_t lanes, Float8* sums) {
+            const Float8 g = load_lanes(grad_out + offset + column, lanes);
+            const Float8 normal = (load_lanes(in + offset + column, lanes) - shift) * reciprocal;
+            sums[0] = fma(g, normal, sums[0]);
+            sums[1] += g;
+        };
+    });
     for_rows(context, rows, [&](std::int64_t row) {
         const std::int64_t offset = row * columns;
         norm_backward_row<true>(grad_in + offset, grad_out + offset, in + offset, weight, columns, mean[row],
@@ -116,17 +140,16 @@ void run(const Context& context, const LayerNormBackward& operation) {
     });
 }
 
-void run(const Context& context, const RmsNormForward& operation) {
-    const std::int64_t columns = operation.input.shape[1];
-    const std::int64_t in_stride = operation.input.strides[0];
-    const std::int64_t out_stride = operation.out.strides[0];
-    float* const out = context.data<float>(operation.out);
+template <class T>
+void rms_norm_forward(const Context& context, const RmsNormForward& operation) {
+    const std::int64_t columns = operation.input.columns();
+    const Rows<T> out(context, operation.out);
+    const Rows<const T> in(context, operation.input);
     float* const reciprocal_rms = context.data<float>(operation.reciprocal_rms);
-    const float* const in = context.data<float>(operation.input);
-    const float* const weight = context.data<float>(operation.weight);
-    for_rows(context, operation.input.shape[0], [&](std::int64_t row) {
-        const float* const source = in + row * in_stride;
-        float* const target = out + row * out_stride;
+    const T* const weight = context.data<const T>(operation.weight);
+    for_rows(context, operation.input.rows(), [&](std::int64_t row) {
+        const T* const source = in.at(row);
+        T* const target = out.at(row);
         const float squares = sum_vectors(columns, [=](std::int64_t i, std::int64_t lanes) {
             const Float8 x = load_lanes(source + i, lanes);
             return x * x;
@@ -140,29 +163,55 @@ void run(const Context& context, const RmsNormForward& operation) {
     });
 }
 
-void run(const Context& context, const RmsNormBackward& operation) {
-    const std::int64_t rows = operation.input.shape[0];
-    const std::int64_t columns = operation.input.shape[1];
-    const std::int64_t grad_in_stride = operation.grad_input.strides[0];
-    const std::int64_t grad_out_stride = operation.grad_out.strides[0];
-    const std::int64_t in_stride = operation.input.strides[0];
-    float* const grad_in = context.data<float>(operation.grad_input);
-    const float* const grad_out = context.data<float>(operation.grad_out);
-    const float* const in = context.data<float>(operation.input);
-    const float* const reciprocal_rms = context.data<float>(operation.reciprocal_rms);
-    const float* const weight = context.data<float>(operation.weight);
-    // The column sums come first: grad_input may take the place of the input.
-    float* const totals[1] = {context.data<float>(operation.grad_weight)};
-    sum_columns<1>(context.threads, rows, columns, totals,
-                   [=](std::int64_t row, std::int64_t column, std::int64_t lanes, Float8* sums) {
-                       const Float8 g = load_lanes(grad_out + row * grad_out_stride + column, lanes);
-                       const Float8 normal =
-                           load_lanes(in + row * in_stride + column, lanes) * broadcast(reciprocal_rms[row]);
-                       sums[0] = fma(g, normal, sums[0]);
-                   });
+/// As layer_norm_backward.
+template <class T, class G>
+void rms_norm_backward(const Context& context, const RmsNormBackward& operation) {
+    const std::int64_t rows = operation.input.rows();
+    const std::int64_t columns = operation.input.columns();
+    const Rows<T> grad_in(context, operation.grad_input);
+    const Rows<const T> grad_out(context, operation.grad_out), in(context, operation.input);
+    const float* const reciprocal_rms = context.data<const float>(operation.reciprocal_rms);
+    const T* const weight = context.data<const T>(operation.weight);
+    G* const totals[1] = {context.data<G>(operation.grad_weight)};
+    sum_columns(context.threads, rows, columns, totals, [=](std::int64_t row) {
+        const Float8 reciprocal = broadcast(reciprocal_rms[row]);
+        return [=, g = grad_out.at(row), x = in.at(row)](std::int64_t column, std::int64_t lanes, Float8* sums) {
+            const Float8 normal = load_lanes(x + column, lanes) * reciprocal;
+            sums[0] = fma(load_lanes(g + column, lanes), normal, sums[0]);
+        };
+    });
     for_rows(context, rows, [&](std::int64_t row) {
-        norm_backward_row<false>(grad_in + row * grad_in_stride, grad_out + row * grad_out_stride, in + row * in_stride,
-                                 weight, columns, 0.0F, reciprocal_rms[row], operation.accumulate_input);
+        norm_backward_row<false>(grad_in.at(row), grad_out.at(row), in.at(row), weight, columns, 0.0F,
+                                 reciprocal_rms[row], operation.accumulate_input);
+    });
+}
+
+}  // namespace
+
+void run(const Context& context, const LayerNormForward& operation) {
+    with_value_type(operation.input.dtype,
+                    [&](auto type) { layer_norm_forward<ElementOf<decltype(type)>>(context, operation); });
+}
+
+void run(const Context& context, const LayerNormBackward& operation) {
+    const Tensor& wanted = operation.grad_weight.defined() ? operation.grad_weight : operation.grad_bias;
+    with_value_type(operation.input.dtype, [&](auto type) {
+        with_value_type(wanted.dtype, [&](auto gradient) {
+            layer_norm_backward<ElementOf<decltype(type)>, ElementOf<decltype(gradient)>>(context, operation);
+        });
+    });
+}
+
+void run(const Context& context, const RmsNormForward& operation) {
+    with_value_type(operation.input.dtype,
+                    [&](auto type) { rms_norm_forward<ElementOf<decltype(type)>>(context, operation); });
+}
+
+void run(const Context& context, const RmsNormBackward& operation) {
+    with_value_type(operation.input.dtype, [&](auto type) {
+        with_value_type(operation.grad_weight.dtype, [&](auto gradient) {
+            rms_norm_backward<ElementOf<decltype(type)>, ElementOf<decltype(gradient)>>(context, operation);
+        });
     });
 }
 

@@ -54,12 +54,15 @@ void SwiGluBackward::check() const {
 Cost SwiGluBackward::cost() const { return {11 * gate.count(), 5 * gate.bytes()}; }
 
 void ColumnSum::check() const {
-    require_rank({kName, "in", in}, DType::float32, 2);
+    if (!out.defined()) return;
+    require_type({kName, "in", in}, kValueTypes);
+    require_type({kName, "out", out}, kValueTypes);
+    require_rank({kName, "in", in}, in.dtype, 2);
     require_contiguous_columns({kName, "in", in});
-    require_shape({kName, "out", out}, DType::float32, {in.shape[1]});
+    require_shape({kName, "out", out}, out.dtype, {in.shape[1]});
     require_dense({kName, "out", out});
 }
 
-Cost ColumnSum::cost() const { return {in.count(), in.bytes() + out.bytes()}; }
+Cost ColumnSum::cost() const { return out.defined() ? Cost{in.count(), in.bytes() + out.bytes()} : Cost{}; }
 
 }  // namespace mfsdp::device

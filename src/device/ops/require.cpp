@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 
+#include <algorithm>
 #include <string>
 
 namespace mfsdp::device {
@@ -36,7 +37,26 @@ void require_memory(const Argument& argument) {
     MFSDP_ASSERT(argument.tensor.defined() || argument.tensor.count() == 0, place(argument) + " without memory");
 }
 
+std::string list(std::span<const DType> types) {
+    std::string text;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+        if (i > 0) text += i + 1 == types.size() ? " or " : ", ";
+        text += name(types[i]);
+    }
+    return text;
+}
+
 }  // namespace
+
+void require_type(const Argument& argument, std::span<const DType> types) {
+    MFSDP_ASSERT(std::find(types.begin(), types.end(), argument.tensor.dtype) != types.end(),
+                 place(argument) + ", wanted " + list(types));
+}
+
+void require_same_type(const Argument& argument, const Argument& model) {
+    MFSDP_ASSERT(argument.tensor.dtype == model.tensor.dtype,
+                 place(argument) + ", wanted the type of " + std::string(model.name) + ", " + model.tensor.describe());
+}
 
 void require_shape(const Argument& argument, DType dtype, std::initializer_list<std::int64_t> shape) {
     MFSDP_ASSERT(argument.tensor.dtype == dtype && has_shape(argument.tensor, shape),

@@ -2,8 +2,10 @@
 
 #include "mfsdp/device/tensor.h"
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 namespace mfsdp::device {
@@ -18,6 +20,15 @@ struct Argument {
     const Tensor& tensor;
 };
 
+/// Types of value tensors (weights in use, activations, their gradients) and of parameter gradients.
+inline constexpr std::array kValueTypes{DType::float32, DType::bfloat16};
+/// Types of the operations that also serve iterates of optimizers.
+inline constexpr std::array kFloatTypes{DType::float32, DType::bfloat16, DType::float16};
+
+/// `tensor` has one of these types.
+void require_type(const Argument& argument, std::span<const DType> types);
+/// `tensor` has the type of `model`.
+void require_same_type(const Argument& argument, const Argument& model);
 /// `tensor` has this type and shape, and memory unless it is empty.
 void require_shape(const Argument& argument, DType dtype, std::initializer_list<std::int64_t> shape);
 /// `tensor` has this type and number of dimensions, and memory unless it is empty.

@@ -13,13 +13,6 @@ namespace {
 /// memory or machine.
 constexpr std::int64_t kChunkTokens = 256;
 
-void sum_losses(const LayerContext& context, const Tensor& loss, const Tensor& targets, const MicroBatch& micro_batch) {
-    launch(context.stream, device::LossSum{.loss_sum = micro_batch.loss_sum,
-                                           .target_count = micro_batch.target_count,
-                                           .loss = loss,
-                                           .targets = targets});
-}
-
 }  // namespace
 
 Tensor HeadUnit::Chunk::logits(std::int64_t panel_begin, std::int64_t panel_rows) const {
@@ -29,9 +22,10 @@ Tensor HeadUnit::Chunk::logits(std::int64_t panel_begin, std::int64_t panel_rows
 
 HeadUnit::Scratch::Scratch(const LayerContext& context, std::int64_t vocab_size) {
     const std::int64_t tokens = std::min(kChunkTokens, context.tokens());
-    loss = Activation(context, {context.tokens()});
-    maximum = Activation(context, {tokens});
-    sum = Activation(context, {tokens});
+    maximum = Activation(context, {context.tokens()});
+    sum = Activation(context, {context.tokens()});
+    target_logit = Activation(context, {context.tokens()});
+    log_z_squares = Activation(context, {1}, device::DType::float64);
     logits = Activation(context, {tokens * vocab_size});
 }
 
@@ -47,9 +41,9 @@ HeadUnit::Chunk HeadUnit::chunk(const Scratch& scratch, const Tensor& normed, co
     const std::int64_t tokens = std::min(kChunkTokens, normed.rows() - begin);
     return {.normed = normed.slice(0, begin, tokens),
             .targets = targets.slice(0, begin, tokens),
-            .loss = scratch.loss.tensor().slice(0, begin, tokens),
-            .maximum = scratch.maximum.tensor().slice(0, 0, tokens),
-            .sum = scratch.sum.tensor().slice(0, 0, tokens),
+            .maximum = scratch.maximum.tensor().slice(0, begin, tokens),
+            .sum = scratch.sum.tensor().slice(0, begin, tokens),
+            .target_logit = scratch.target_logit.tensor().slice(0, begin, tokens),
             .memory = scratch.logits.tensor().slice(0, 0, tokens * vocab_size_)};
 }
 
@@ -59,15 +53,32 @@ void HeadUnit::score(const LayerContext& context, const Tensor& weight, const Ch
         launch(
             context.stream,
             device::Matmul{.out = logits, .a = chunk.normed, .b = weight.slice(0, begin, rows), .transpose_b = true});
-        launch(context.stream, device::LogSumExpUpdate{
-                                   .maximum = chunk.maximum, .sum = chunk.sum, .logits = logits, .first = begin == 0});
+        launch(context.stream, device::LogSumExpUpdate{.maximum = chunk.maximum,
+                                                       .sum = chunk.sum,
+                                                       .target_logit = chunk.target_logit,
+                                                       .logits = logits,
+                                                       .targets = chunk.targets,
+                                                       .panel_begin = begin,
+                                                       .first = begin == 0});
     });
+}
+
+void HeadUnit::sum_losses(const LayerContext& context, const Scratch& scratch, const Tensor& targets,
+                          const MicroBatch& micro_batch) {
+    launch(context.stream, device::LossSum{.loss_sum = micro_batch.loss_sum,
+                                           .target_count = micro_batch.target_count,
+                                           .log_z_squares = scratch.log_z_squares.tensor(),
+                                           .maximum = scratch.maximum.tensor(),
+                                           .sum = scratch.sum.tensor(),
+                                           .target_logit = scratch.target_logit.tensor(),
+                                           .targets = targets});
 }
 
 void HeadUnit::differentiate(const LayerContext& context, const Chunk& chunk, std::int64_t panel_begin,
                              std::int64_t panel_rows) const {
-    launch(context.stream, device::CrossEntropyBackward{.logits = chunk.logits(panel_begin, panel_rows),
-                                                        .loss = chunk.loss,
+    const Tensor logits = chunk.logits(panel_begin, panel_rows);
+    launch(context.stream, device::CrossEntropyBackward{.grad = logits,
+                                                        .logits = logits,
                                                         .maximum = chunk.maximum,
                                                         .sum = chunk.sum,
                                                         .targets = chunk.targets,
@@ -105,7 +116,7 @@ Activation HeadUnit::train(const LayerContext& context, UnitTensors weights, Uni
             score(context, weights[weight_], part);
             backward_chunk(context, weights[weight_], gradients[weight_], part, begin == 0);
         }
-        sum_losses(context, scratch.loss.tensor(), targets, micro_batch);
+        sum_losses(context, scratch, targets, micro_batch);
     }
     Activation grad_input(context, {context.tokens(), hidden_size_});
     norm_.backward(context, weights, gradients, grad_input.tensor(), normed.tensor(), input.tensor(), record, false);
@@ -122,9 +133,8 @@ void HeadUnit::evaluate(const LayerContext& context, UnitTensors weights, Activa
     for (std::int64_t begin = 0; begin < context.tokens(); begin += kChunkTokens) {
         const Chunk part = chunk(scratch, normed.tensor(), targets, begin);
         score(context, weights[weight_], part);
-        for_each_panel([&](std::int64_t panel, std::int64_t rows) { differentiate(context, part, panel, rows); });
     }
-    sum_losses(context, scratch.loss.tensor(), targets, micro_batch);
+    sum_losses(context, scratch, targets, micro_batch);
 }
 
 void HeadUnit::logits(const LayerContext& context, UnitTensors weights, Activation input, const Tensor& out) const {

@@ -30,17 +30,16 @@ class HeadUnit {
   private:
     /// The logits of one chunk of tokens and what is known of each token's distribution.
     struct Chunk {
-        device::Tensor normed;   ///< [m, C]
-        device::Tensor targets;  ///< [m]
-        device::Tensor loss;     ///< [m]
-        device::Tensor maximum, sum;
-        device::Tensor memory;  ///< [m V], panel after panel, each dense
+        device::Tensor normed;                      ///< [m, C]
+        device::Tensor targets;                     ///< [m]
+        device::Tensor maximum, sum, target_logit;  ///< [m]
+        device::Tensor memory;                      ///< [m V], panel after panel, each dense
         [[nodiscard]] device::Tensor logits(std::int64_t panel_begin, std::int64_t panel_rows) const;
     };
     /// Memory of the head's pass over all tokens.
     struct Scratch {
         Scratch(const LayerContext& context, std::int64_t vocab_size);
-        Activation loss, maximum, sum, logits;
+        Activation maximum, sum, target_logit, log_z_squares, logits;
     };
 
     template <class Body>
@@ -49,7 +48,9 @@ class HeadUnit {
                               std::int64_t begin) const;
     /// Logits and the final maximum and sum of exponentials of a chunk.
     void score(const LayerContext& context, const device::Tensor& weight, const Chunk& chunk) const;
-    /// Losses of one panel's targets; its logits become their gradient.
+    static void sum_losses(const LayerContext& context, const Scratch& scratch, const device::Tensor& targets,
+                           const MicroBatch& micro_batch);
+    /// One panel's logits become their gradient.
     void differentiate(const LayerContext& context, const Chunk& chunk, std::int64_t panel_begin,
                        std::int64_t panel_rows) const;
     void backward_chunk(const LayerContext& context, const device::Tensor& weight, const device::Tensor& grad_weight,

@@ -40,7 +40,8 @@ struct SwiGluBackward {
 };
 
 /// out[c] = sum over rows of in[r, c] (a bias gradient), in blocks of a constant number of rows, in order.
-/// in [m, n] with strided rows, out [n].
+/// in [m, n] float32 or bfloat16 with strided rows, out [n] float32 or bfloat16, rounded once. Nothing is done if out
+/// is undefined.
 struct ColumnSum {
     static constexpr std::string_view kName = "column_sum";
     Tensor out, in;

@@ -7,9 +7,13 @@
 
 namespace mfsdp::device {
 
+// Value tensors (input, out, weight, bias and the gradients that flow) are float32 or bfloat16, all of one type;
+// statistics are float32; the gradients of weight and bias are float32 or bfloat16, one type, rounded once. Such a
+// gradient that is an undefined tensor is not wanted and not computed.
+
 /// out = (input - mean) * reciprocal_std * weight + bias by rows; variance divides by C; epsilon is added to it.
 ///
-/// out, input [n, C] dense; weight, bias [C]; mean, reciprocal_std [n] (outputs); out may alias input.
+/// out, input [n, C] dense; weight, bias [C]; mean, reciprocal_std [n] (outputs); out may be input.
 struct LayerNormForward {
     static constexpr std::string_view kName = "layer_norm_forward";
     Tensor out, mean, reciprocal_std, input, weight, bias;
@@ -30,7 +34,9 @@ struct LayerNormBackward {
 };
 
 /// out = input * reciprocal_rms * weight by rows; reciprocal_rms = 1 / sqrt(mean of squares + epsilon).
-/// out, input [n, C]: rows may be strided; weight [C]; reciprocal_rms [n] (output).
+///
+/// out, input [n, C], or [n, H, D] to norm each head of a fused buffer; any strides but the last; out may be input
+/// weight [C] or [D]; reciprocal_rms [n] or [n, H] dense (output)
 struct RmsNormForward {
     static constexpr std::string_view kName = "rms_norm_forward";
     Tensor out, reciprocal_rms, input, weight;
@@ -39,7 +45,8 @@ struct RmsNormForward {
     [[nodiscard]] Cost cost() const;
 };
 
-/// Gradients of RmsNormForward, as in LayerNormBackward.
+/// Gradients of RmsNormForward, shaped as there; the rest as in LayerNormBackward. grad_input may be the same tensor as
+/// grad_out unless it is added to.
 struct RmsNormBackward {
     static constexpr std::string_view kName = "rms_norm_backward";
     Tensor grad_input, grad_weight, grad_out, input, reciprocal_rms, weight;
