@@ -1,6 +1,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/model/huggingface.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,10 +85,11 @@ Json parse_object(const std::string& text, const std::string& source) {
 }
 
 ModelFamily read_family(const Keys& keys) {
-    if (!keys.has("model_type")) keys.fail("model_type", ": missing, must be \"gpt2\" or \"llama\"");
-    if (keys.at("model_type") == "gpt2") return ModelFamily::gpt2;
-    if (keys.at("model_type") == "llama") return ModelFamily::llama;
-    keys.fail_value("model_type", "not supported by mfsdp, which has \"gpt2\" and \"llama\"");
+    if (!keys.has("model_type")) keys.fail("model_type", ": missing, must be \"gpt2\", \"llama\" or \"qwen3\"");
+    for (const ModelFamily family : {ModelFamily::gpt2, ModelFamily::llama, ModelFamily::qwen3}) {
+        if (keys.at("model_type") == name(family)) return family;
+    }
+    keys.fail_value("model_type", "not supported by mfsdp, which has \"gpt2\", \"llama\" and \"qwen3\"");
 }
 
 ModelConfig read_gpt2(const Keys& keys) {
@@ -129,23 +131,38 @@ double read_rope_theta(const Keys& keys, const std::string& source) {
     return inner.positive("rope_theta", keys.positive("rope_theta", 10000.0));
 }
 
-ModelConfig read_llama(const Keys& keys, const std::string& source) {
+/// Newer files name the kind of every layer.
+void require_full_attention(const Keys& keys) {
+    if (!keys.has("layer_types")) return;
+    const Json& types = keys.at("layer_types");
+    const auto is_full = [](const Json& type) { return type == "full_attention"; };
+    if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_full)) {
+        keys.fail_value("layer_types", "not supported by mfsdp, which has \"full_attention\" only");
+    }
+}
+
+/// llama and qwen3, which differ in little but the defaults that Hugging Face takes for absent keys: qwen3's are those
+/// of one size of model, so files have to say them.
+ModelConfig read_llama(const Keys& keys, const std::string& source, ModelFamily family) {
+    const bool qwen3 = family == ModelFamily::qwen3;
     ModelConfig config;
-    config.family = ModelFamily::llama;
+    config.family = family;
     config.vocab_size = keys.size("vocab_size");
     config.hidden_size = keys.size("hidden_size");
     config.num_hidden_layers = keys.size("num_hidden_layers");
     config.num_attention_heads = keys.size("num_attention_heads");
-    config.num_key_value_heads = keys.size("num_key_value_heads", config.num_attention_heads);
+    config.num_key_value_heads =
+        qwen3 ? keys.size("num_key_value_heads") : keys.size("num_key_value_heads", config.num_attention_heads);
     if (config.num_attention_heads % config.num_key_value_heads != 0) {
         keys.fail_value("num_key_value_heads",
                         "must divide num_attention_heads = " + std::to_string(config.num_attention_heads));
     }
-    if (!keys.has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
+    if (!qwen3 && !keys.has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
         keys.fail_value("hidden_size", "must be a multiple of num_attention_heads = " +
                                            std::to_string(config.num_attention_heads) + ", or set head_dim");
     }
-    config.head_dim = keys.size("head_dim", config.hidden_size / config.num_attention_heads);
+    config.head_dim =
+        qwen3 ? keys.size("head_dim") : keys.size("head_dim", config.hidden_size / config.num_attention_heads);
     if (config.head_dim % 2 != 0) {
         keys.fail("head_dim", " = " + std::to_string(config.head_dim) + ": must be even, rotary positions turn pairs");
     }
@@ -155,7 +172,11 @@ ModelConfig read_llama(const Keys& keys, const std::string& source) {
     config.rope_theta = read_rope_theta(keys, source);
     config.initializer_range = keys.positive("initializer_range", 0.02);
     config.attention_bias = keys.flag("attention_bias", false);
-    config.mlp_bias = keys.flag("mlp_bias", false);
+    if (qwen3) {
+        keys.off("mlp_bias");
+    } else {
+        config.mlp_bias = keys.flag("mlp_bias", false);
+    }
     config.tie_word_embeddings = keys.flag("tie_word_embeddings", false);
 
     keys.only("hidden_act", "silu");
@@ -163,6 +184,7 @@ ModelConfig read_llama(const Keys& keys, const std::string& source) {
     for (const char* key : {"rope_scaling", "sliding_window", "use_sliding_window", "attention_dropout"}) {
         keys.off(key);
     }
+    require_full_attention(keys);
     return config;
 }
 
@@ -172,7 +194,8 @@ ModelConfig parse_huggingface_config(const std::string& text, const std::string&
     const Json json = parse_object(text, source);
     const Keys keys(json, source);
     keys.off("quantization_config");
-    return read_family(keys) == ModelFamily::gpt2 ? read_gpt2(keys) : read_llama(keys, source);
+    const ModelFamily family = read_family(keys);
+    return family == ModelFamily::gpt2 ? read_gpt2(keys) : read_llama(keys, source, family);
 }
 
 std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping) {
@@ -190,8 +213,9 @@ std::string huggingface_config(const ModelConfig& config, const std::string& boo
         json["activation_function"] = "gelu_new";
         for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[key] = 0.0;
     } else {
-        json["architectures"] = {"LlamaForCausalLM"};
-        json["model_type"] = "llama";
+        const bool qwen3 = config.family == ModelFamily::qwen3;
+        json["architectures"] = {qwen3 ? "Qwen3ForCausalLM" : "LlamaForCausalLM"};
+        json["model_type"] = name(config.family);
         json["vocab_size"] = config.vocab_size;
         json["hidden_size"] = config.hidden_size;
         json["num_hidden_layers"] = config.num_hidden_layers;
@@ -204,7 +228,7 @@ std::string huggingface_config(const ModelConfig& config, const std::string& boo
         json["rope_theta"] = config.rope_theta;
         json["hidden_act"] = "silu";
         json["attention_bias"] = config.attention_bias;
-        json["mlp_bias"] = config.mlp_bias;
+        if (!qwen3) json["mlp_bias"] = config.mlp_bias;
         json["attention_dropout"] = 0.0;
     }
     json["initializer_range"] = config.initializer_range;

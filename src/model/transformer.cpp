@@ -6,7 +6,9 @@
 #include "model/layers/embedding_unit.h"
 #include "model/layers/head_unit.h"
 #include "model/rotary_memory.h"
+#include "model/visit_check.h"
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -17,27 +19,15 @@ using device::Tensor;
 
 namespace {
 
-bool has_shape(const Tensor& tensor, const std::vector<std::int64_t>& shape) {
-    if (tensor.rank != static_cast<int>(shape.size())) return false;
-    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-        if (tensor.shape[axis] != shape[axis]) return false;
-    }
-    return true;
-}
-
-void check_micro_batch(const MicroBatch& micro_batch, const TransformerOptions& options) {
-    const Tensor& inputs = micro_batch.inputs;
-    MFSDP_ASSERT(inputs.rank == 2 && inputs.dtype == DType::int32 && inputs.is_dense() && inputs.count() > 0,
-                 "inputs are dense [B, T] int32, got " + inputs.describe());
-    MFSDP_ASSERT(inputs.shape[0] <= options.batch_size && inputs.shape[1] <= options.sequence_length,
-                 "a micro-batch has at most " + std::to_string(options.batch_size) + " sequences of " +
-                     std::to_string(options.sequence_length) + " tokens, got " + inputs.describe());
-}
-
-void check_targets(const MicroBatch& micro_batch) {
-    MFSDP_ASSERT(same_shape(micro_batch.inputs, micro_batch.targets) && micro_batch.targets.dtype == DType::int32 &&
-                     micro_batch.targets.is_dense(),
-                 "targets are shaped like the inputs, got " + micro_batch.targets.describe());
+void check_options(const ModelSpec& spec, const TransformerOptions& options) {
+    const auto is_value_type = [](DType type) { return type == DType::float32 || type == DType::bfloat16; };
+    MFSDP_ASSERT(options.batch_size >= 1 && options.sequence_length >= 1, "a micro-batch holds at least one token");
+    MFSDP_ASSERT(options.sequence_length <= spec.config.max_position_embeddings,
+                 "sequences are no longer than max_position_embeddings = " +
+                     std::to_string(spec.config.max_position_embeddings));
+    MFSDP_ASSERT(is_value_type(options.compute_type) && is_value_type(options.gradient_type),
+                 "a model computes and gives gradients in float32 or bfloat16");
+    MFSDP_ASSERT(options.recompute_every >= 1 && options.z_loss >= 0.0, "every k-th block with k >= 1, z_loss >= 0");
 }
 
 }  // namespace
@@ -50,73 +40,58 @@ class Transformer::Implementation {
           options_(options),
           activations_(activations),
           compute_(compute),
+          visits_{unit_visits(spec, Purpose::train), unit_visits(spec, Purpose::evaluate),
+                  unit_visits(spec, Purpose::generate)},
           rotary_(spec.config, options.sequence_length, ledger, compute),
           embedding_(make<EmbeddingUnit>(0)),
-          head_(make<HeadUnit>(spec.head_unit())) {
-        MFSDP_ASSERT(options.batch_size >= 1 && options.sequence_length >= 1, "a micro-batch holds at least one token");
-        MFSDP_ASSERT(options.sequence_length <= spec.config.max_position_embeddings,
-                     "sequences are no longer than max_position_embeddings = " +
-                         std::to_string(spec.config.max_position_embeddings));
+          head_(make<HeadUnit>(spec.head_unit(), options)) {
+        check_options(spec, options);
         for (std::int64_t block = 0; block < spec.blocks(); ++block) {
-            blocks_.push_back(make<Block>(block + 1, rotary_.tables()));
+            const bool recomputes = block % options.recompute_every == 0;
+            blocks_.push_back(
+                make<Block>(block + 1, rotary_.tables(), recomputes ? options.recompute : RecomputeMode::none));
         }
-        records_.resize(blocks_.size());
+        block_records_.resize(blocks_.size());
     }
 
-    void forward(std::int64_t unit, UnitTensors weights, const MicroBatch& micro_batch) {
-        MFSDP_ASSERT(!backward_ && unit == next_unit_ && unit < spec_.head_unit(),
-                     "units run forward in order, got unit " + std::to_string(unit) + " instead of " +
-                         std::to_string(next_unit_));
-        check_tensors(unit, weights, "weights");
-        if (unit == 0) {
-            check_micro_batch(micro_batch, options_);
-            residual_ = embedding_.forward(begin_micro_batch(micro_batch), weights, micro_batch.inputs);
-        } else {
-            const auto block = static_cast<std::size_t>(unit - 1);
-            residual_ = blocks_[block].forward(context(), weights, std::move(residual_), records_[block]);
+    void run(const UnitVisit& visit, UnitTensors weights, UnitTensors gradients, const MicroBatch& micro_batch) {
+        begin(visit, micro_batch);
+        check_tensors(spec_, options_, visit, weights, gradients);
+        advance(visit);
+        switch (visit.phase) {
+            case Phase::forward:
+                forward(visit, weights, micro_batch);
+                return;
+            case Phase::score:
+                head_.score(context(), weights, panel(visit), micro_batch, residual_, head_record_,
+                            visit.purpose == Purpose::train);
+                return;
+            case Phase::logits:
+                head_.logits(context(), weights, panel(visit), micro_batch, residual_, head_record_);
+                return;
+            case Phase::backward:
+                backward(visit, weights, gradients, micro_batch);
+                return;
         }
-        ++next_unit_;
     }
 
-    void backward(std::int64_t unit, UnitTensors weights, UnitTensors gradients, const MicroBatch& micro_batch) {
-        MFSDP_ASSERT(unit == next_unit_ && (backward_ || unit == spec_.head_unit()),
-                     "units run backward in reverse order from the head, got unit " + std::to_string(unit) +
-                         " instead of " + std::to_string(next_unit_));
-        MFSDP_ASSERT(micro_batch.inputs.shape[0] == batch_size_ && micro_batch.inputs.shape[1] == sequence_length_,
-                     "backward sees the micro-batch of its forward, got " + micro_batch.inputs.describe());
-        if (unit != 0) check_tensors(unit, weights, "weights");
-        check_tensors(unit, gradients, "gradients");
-        if (unit == spec_.head_unit()) {
-            check_targets(micro_batch);
-            residual_gradient_ = head_.train(context(), weights, gradients, std::move(residual_), micro_batch);
-        } else if (unit > 0) {
-            const auto block = static_cast<std::size_t>(unit - 1);
-            blocks_[block].backward(context(), weights, gradients, residual_gradient_.tensor(), records_[block]);
-        } else {
-            embedding_.backward(context(), gradients, residual_gradient_.tensor(), micro_batch.inputs);
-            residual_gradient_.release();
+    void run_unit(std::int64_t unit, bool backward, UnitTensors weights, UnitTensors gradients,
+                  const MicroBatch& micro_batch) {
+        MicroBatch whole = micro_batch;
+        Activation log_z_squares;
+        if (!whole.log_z_squares.defined()) {
+            log_z_squares = Activation({compute_, activations_}, {1}, DType::float64);
+            whole.log_z_squares = log_z_squares.tensor();
         }
-        backward_ = unit > 0;
-        next_unit_ = unit > 0 ? unit - 1 : 0;
-    }
-
-    void evaluate(UnitTensors head_weights, const MicroBatch& micro_batch) {
-        begin_head(head_weights);
-        check_targets(micro_batch);
-        MFSDP_ASSERT(micro_batch.inputs.shape[0] == batch_size_ && micro_batch.inputs.shape[1] == sequence_length_,
-                     "the head sees the micro-batch of the blocks, got " + micro_batch.inputs.describe());
-        head_.evaluate(context(), head_weights, std::move(residual_), micro_batch);
-        next_unit_ = 0;
-    }
-
-    void logits(UnitTensors head_weights, const Tensor& out) {
-        begin_head(head_weights);
-        MFSDP_ASSERT(has_shape(out, {batch_size_, sequence_length_, spec_.config.vocab_size}) &&
-                         out.dtype == DType::float32 && out.is_dense(),
-                     "logits are dense [B, T, V] float32, got " + out.describe());
-        head_.logits(context(), head_weights, std::move(residual_),
-                     out.reshape({batch_size_ * sequence_length_, spec_.config.vocab_size}));
-        next_unit_ = 0;
+        for (const UnitVisit& visit : visits_[0]) {
+            if (visit.unit != unit || (visit.phase == Phase::forward) == backward) continue;
+            if (visit.panel < 0) {
+                run(visit, weights, gradients, whole);
+            } else {
+                run(visit, with_panel(visit, weights, panel_weights_), with_panel(visit, gradients, panel_gradients_),
+                    whole);
+            }
+        }
     }
 
   private:
@@ -130,29 +105,61 @@ class Transformer::Implementation {
         return layer;
     }
 
-    [[nodiscard]] LayerContext context() const { return {compute_, activations_, batch_size_, sequence_length_}; }
-    [[nodiscard]] LayerContext begin_micro_batch(const MicroBatch& micro_batch) {
-        batch_size_ = micro_batch.inputs.shape[0];
-        sequence_length_ = micro_batch.inputs.shape[1];
-        return context();
+    /// The tensors of a unit with the panel in the place of its table, kept in `memory`.
+    [[nodiscard]] UnitTensors with_panel(const UnitVisit& visit, UnitTensors tensors,
+                                         std::vector<Tensor>& memory) const {
+        memory.assign(tensors.begin(), tensors.end());
+        const auto table = static_cast<std::size_t>(spec_.units[static_cast<std::size_t>(visit.unit)].table);
+        if (table < memory.size() && memory[table].defined()) {
+            memory[table] = memory[table].slice(0, spec_.panel_begin(visit.panel), spec_.panel_rows(visit.panel));
+        }
+        return memory;
     }
-    /// The head without backward: nothing saved by the blocks is needed any more.
-    void begin_head(UnitTensors head_weights) {
-        MFSDP_ASSERT(!backward_ && next_unit_ == spec_.head_unit(), "the head runs after the forward of all blocks");
-        check_tensors(spec_.head_unit(), head_weights, "weights");
-        for (BlockRecord& record : records_) record = {};
+
+    [[nodiscard]] LayerContext context() const {
+        return {compute_, activations_, batch_size_, sequence_length_, options_.compute_type};
     }
-    void check_tensors(std::int64_t unit, UnitTensors tensors, const char* what) const {
-        const UnitSpec& description = spec_.units[static_cast<std::size_t>(unit)];
-        MFSDP_ASSERT(tensors.size() == description.parameters.size(),
-                     description.name + " has " + std::to_string(description.parameters.size()) + " " + what +
-                         ", got " + std::to_string(tensors.size()));
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            const ParameterSpec& parameter = spec_.parameters[static_cast<std::size_t>(description.parameters[i])];
-            MFSDP_ASSERT(has_shape(tensors[i], parameter.shape) && tensors[i].defined() &&
-                             tensors[i].dtype == DType::float32 && tensors[i].is_dense(),
-                         "the " + std::string(what) + " of " + parameter.name +
-                             " are dense float32 in the parameter's shape, got " + tensors[i].describe());
+    [[nodiscard]] VocabularyPanel panel(const UnitVisit& visit) const { return {spec_, visit.panel}; }
+
+    /// Refuses a visit that is not the next one, and a later visit with another micro-batch than the first.
+    void begin(const UnitVisit& visit, const MicroBatch& micro_batch) {
+        if (next_ == 0) purpose_ = visit.purpose;
+        const std::vector<UnitVisit>& visits = visits_.at(static_cast<std::size_t>(purpose_));
+        MFSDP_ASSERT(visit == visits[next_], "visits come in the order of unit_visits, got unit " +
+                                                 std::to_string(visit.unit) + " panel " + std::to_string(visit.panel) +
+                                                 " as visit " + std::to_string(next_));
+        check_micro_batch(spec_, options_, purpose_, micro_batch);
+        if (next_ == 0) {
+            batch_size_ = micro_batch.inputs.shape[0];
+            sequence_length_ = micro_batch.inputs.shape[1];
+        }
+        MFSDP_ASSERT(micro_batch.inputs.shape[0] == batch_size_ && micro_batch.inputs.shape[1] == sequence_length_,
+                     "all visits see the same micro-batch, got " + micro_batch.inputs.describe());
+    }
+    void advance(const UnitVisit& visit) {
+        const std::size_t visits = visits_.at(static_cast<std::size_t>(visit.purpose)).size();
+        next_ = next_ + 1 == visits ? 0 : next_ + 1;
+    }
+
+    void forward(const UnitVisit& visit, UnitTensors weights, const MicroBatch& micro_batch) {
+        if (visit.unit == 0) {
+            embedding_.forward(context(), weights, panel(visit), micro_batch.inputs, residual_);
+            return;
+        }
+        const auto block = static_cast<std::size_t>(visit.unit - 1);
+        residual_ = blocks_[block].forward(context(), weights, std::move(residual_), block_records_[block],
+                                           visit.purpose == Purpose::train);
+    }
+
+    void backward(const UnitVisit& visit, UnitTensors weights, UnitTensors gradients, const MicroBatch& micro_batch) {
+        if (visit.unit == spec_.head_unit()) {
+            head_.backward(context(), weights, gradients, panel(visit), micro_batch, head_record_, residual_gradient_);
+        } else if (visit.unit > 0) {
+            const auto block = static_cast<std::size_t>(visit.unit - 1);
+            blocks_[block].backward(context(), weights, gradients, residual_gradient_.tensor(), block_records_[block]);
+        } else {
+            embedding_.backward(context(), gradients, panel(visit), residual_gradient_.tensor(), micro_batch.inputs);
+            if (next_ == 0) residual_gradient_.release();
         }
     }
 
@@ -160,19 +167,22 @@ class Transformer::Implementation {
     TransformerOptions options_;
     device::BufferPool& activations_;
     device::Stream& compute_;
+    std::array<std::vector<UnitVisit>, 3> visits_;  ///< by Purpose
     RotaryMemory rotary_;
     EmbeddingUnit embedding_;
     HeadUnit head_;
     std::vector<Block> blocks_;
 
     // The micro-batch under way.
+    Purpose purpose_ = Purpose::train;
+    std::size_t next_ = 0;  ///< visit
     std::int64_t batch_size_ = 0;
     std::int64_t sequence_length_ = 0;
-    std::int64_t next_unit_ = 0;
-    bool backward_ = false;
     Activation residual_;           ///< [n, C], output of the last forward
     Activation residual_gradient_;  ///< [n, C], one buffer from the head down to the embedding
-    std::vector<BlockRecord> records_;
+    std::vector<BlockRecord> block_records_;
+    HeadRecord head_record_;
+    std::vector<Tensor> panel_weights_, panel_gradients_;
 };
 
 Transformer::Transformer(const ModelSpec& spec, const TransformerOptions& options, device::MemoryLedger& ledger,
@@ -181,21 +191,18 @@ Transformer::Transformer(const ModelSpec& spec, const TransformerOptions& option
 
 Transformer::~Transformer() = default;
 
+void Transformer::run(const UnitVisit& visit, std::span<const Tensor> weights, std::span<const Tensor> gradients,
+                      const MicroBatch& micro_batch) {
+    implementation_->run(visit, weights, gradients, micro_batch);
+}
+
 void Transformer::forward(std::int64_t unit, std::span<const Tensor> weights, const MicroBatch& micro_batch) {
-    implementation_->forward(unit, weights, micro_batch);
+    implementation_->run_unit(unit, false, weights, {}, micro_batch);
 }
 
 void Transformer::backward(std::int64_t unit, std::span<const Tensor> weights, std::span<const Tensor> gradients,
                            const MicroBatch& micro_batch) {
-    implementation_->backward(unit, weights, gradients, micro_batch);
-}
-
-void Transformer::evaluate(std::span<const Tensor> head_weights, const MicroBatch& micro_batch) {
-    implementation_->evaluate(head_weights, micro_batch);
-}
-
-void Transformer::logits(std::span<const Tensor> head_weights, Tensor out) {
-    implementation_->logits(head_weights, out);
+    implementation_->run_unit(unit, true, weights, gradients, micro_batch);
 }
 
 }  // namespace mfsdp::model

@@ -34,9 +34,9 @@ using namespace mfsdp;
 
 namespace {
 
-/// Weights and gradients of all units in one buffer each, prepared before anything is counted.
-struct Units {
-    Units(device::Device& device, device::MemoryLedger& ledger, const model::ModelSpec& spec)
+/// Weights or gradients of all visits in one buffer, prepared before anything is counted. The tables are one panel.
+struct Tensors {
+    Tensors(device::Device& device, device::MemoryLedger& ledger, const model::ModelSpec& spec)
         : memory(device, ledger, device::MemoryCategory::weights,
                  spec.parameter_count() * 4 + static_cast<std::int64_t>(spec.parameters.size()) * device::kAlignment) {
         std::vector<device::Tensor> tensors;
@@ -48,15 +48,16 @@ struct Units {
                     : memory.view(device::DType::float32, {parameter.shape[0], parameter.shape[1]}, offset));
             offset = device::align_up(offset + tensors.back().bytes());
         }
-        for (const model::UnitSpec& unit : spec.units) {
-            units.emplace_back();
+        for (const model::UnitVisit& visit : model::unit_visits(spec, model::Purpose::train)) {
+            const model::UnitSpec& unit = spec.units[static_cast<std::size_t>(visit.unit)];
+            visits.emplace_back();
             for (const std::int64_t parameter : unit.parameters) {
-                units.back().push_back(tensors[static_cast<std::size_t>(parameter)]);
+                visits.back().push_back(tensors[static_cast<std::size_t>(parameter)]);
             }
         }
     }
     device::Buffer memory;
-    std::vector<std::vector<device::Tensor>> units;
+    std::vector<std::vector<device::Tensor>> visits;
 };
 
 std::int64_t allocations_of_a_later_micro_batch(device::Device& device, const test::ModelCase& description) {
@@ -67,8 +68,8 @@ std::int64_t allocations_of_a_later_micro_batch(device::Device& device, const te
     device::BufferPool pool(device, ledger, device::MemoryCategory::activations,
                             counting ? -1 : test::SingleRank::activation_bytes(spec, description.options));
     model::Transformer transformer(spec, description.options, ledger, pool, *stream);
-    const Units weights(device, ledger, spec);
-    const Units gradients(device, ledger, spec);
+    const Tensors weights(device, ledger, spec);
+    const Tensors gradients(device, ledger, spec);
     const device::Buffer tokens(device, ledger, device::MemoryCategory::transfer, 4096);
     const auto view = [&](std::int64_t offset) {
         return tokens.view(device::DType::int32, {description.options.batch_size, description.options.sequence_length},
@@ -77,23 +78,20 @@ std::int64_t allocations_of_a_later_micro_batch(device::Device& device, const te
     const model::MicroBatch micro_batch{.inputs = view(0),
                                         .targets = view(1024),
                                         .loss_sum = tokens.view(device::DType::float64, {1}, 2048),
-                                        .target_count = tokens.view(device::DType::int64, {1}, 2304)};
-    for (const Units* units : {&weights, &gradients}) {
-        const std::int64_t count = units->memory.bytes() / 4;
-        device::launch(*stream,
-                       device::Fill{.out = units->memory.view(device::DType::float32, {count}), .value = 0.01});
+                                        .target_count = tokens.view(device::DType::int64, {1}, 2304),
+                                        .log_z_squares = tokens.view(device::DType::float64, {1}, 2560)};
+    for (const Tensors* all : {&weights, &gradients}) {
+        const std::int64_t count = all->memory.bytes() / 4;
+        device::launch(*stream, device::Fill{.out = all->memory.view(device::DType::float32, {count}), .value = 0.01});
     }
+    const std::vector<model::UnitVisit> visits = model::unit_visits(spec, model::Purpose::train);
     device::launch(*stream, device::Fill{.out = tokens.view(device::DType::int32, {1024}), .value = 1.0});
 
     std::int64_t before = 0;
     for (int repeat = 0; repeat < 3; ++repeat) {
         if (repeat == 2) before = allocations;
-        for (std::size_t unit = 0; unit + 1 < spec.units.size(); ++unit) {
-            transformer.forward(static_cast<std::int64_t>(unit), weights.units[unit], micro_batch);
-        }
-        for (std::size_t unit = spec.units.size(); unit-- > 0;) {
-            transformer.backward(static_cast<std::int64_t>(unit), weights.units[unit], gradients.units[unit],
-                                 micro_batch);
+        for (std::size_t i = 0; i < visits.size(); ++i) {
+            transformer.run(visits[i], weights.visits[i], gradients.visits[i], micro_batch);
         }
         stream->synchronize();
     }

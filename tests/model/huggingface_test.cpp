@@ -31,6 +31,12 @@ std::string llama_config(const std::string& more = "") {
                "num_attention_heads": 4, "intermediate_size": 17, "max_position_embeddings": 16)" +
            more + "}";
 }
+std::string qwen3_config(const std::string& more = "") {
+    return R"({"model_type": "qwen3", "vocab_size": 23, "hidden_size": 24, "num_hidden_layers": 2, "head_dim": 8,
+               "num_key_value_heads": 2, "num_attention_heads": 4, "intermediate_size": 17,
+               "max_position_embeddings": 16)" +
+           more + "}";
+}
 ModelConfig parse(const std::string& text) { return model::parse_huggingface_config(text, "config.json"); }
 std::string refusal(const std::string& text) {
     return message_of<DataError>([&] { static_cast<void>(parse(text)); });
@@ -114,11 +120,34 @@ TEST_CASE("a llama config.json fills every field, with the defaults of its famil
     CHECK(other.mlp_bias);
 }
 
+TEST_CASE("a qwen3 config.json fills every field and says what has no default that fits every size") {
+    const ModelConfig config = parse(qwen3_config());
+    CHECK(config.family == model::ModelFamily::qwen3);
+    CHECK(config.num_key_value_heads == 2);
+    CHECK(config.head_dim == 8);
+    CHECK(config.norm_epsilon == 1e-6);
+    CHECK(config.rope_theta == 10000.0);
+    CHECK(!config.attention_bias);
+    CHECK(!config.mlp_bias);
+    CHECK(!config.tie_word_embeddings);
+    CHECK(parse(qwen3_config(R"(, "attention_bias": true, "layer_types": ["full_attention", "full_attention"])"))
+              .attention_bias);
+    CHECK(refusal(qwen3_config(R"(, "head_dim": null)")) ==
+          "data: config.json: head_dim: missing, must be an integer of at least 1");
+    CHECK(refusal(qwen3_config(R"(, "num_key_value_heads": null)")).find("num_key_value_heads: missing") !=
+          std::string::npos);
+    CHECK(
+        refusal(qwen3_config(R"(, "layer_types": ["sliding_attention"])")).find("layer_types = [\"sliding_attention") !=
+        std::string::npos);
+    CHECK(refusal(qwen3_config(R"(, "use_sliding_window": true)")).find("use_sliding_window") != std::string::npos);
+    CHECK(refusal(qwen3_config(R"(, "mlp_bias": true)")).find("mlp_bias") != std::string::npos);
+}
+
 TEST_CASE("a config.json that this version cannot train is refused with file, key and value") {
     CHECK(refusal("{").find("data: config.json: not JSON") == 0);
     CHECK(refusal("[]") == "data: config.json: must hold a JSON object");
-    CHECK(refusal(R"({"model_type": "qwen3"})") ==
-          R"(data: config.json: model_type = "qwen3": not supported by mfsdp, which has "gpt2" and "llama")");
+    CHECK(refusal(R"({"model_type": "qwen2"})") ==
+          R"(data: config.json: model_type = "qwen2": not supported by mfsdp, which has "gpt2", "llama" and "qwen3")");
     CHECK(refusal(R"({"model_type": "gpt2"})") ==
           "data: config.json: vocab_size: missing, must be an integer of at least 1");
     CHECK(refusal(gpt2_config(R"(, "n_inner": 1.5)")).find("n_inner = 1.5: must be an integer") != std::string::npos);
@@ -140,6 +169,7 @@ TEST_CASE("the config.json that is written reads back as the same model") {
         const std::string text = model::huggingface_config(description.config);
         const ModelConfig read = parse(text);
         CHECK(model::huggingface_config(read) == text);
+        CHECK(read.family == description.config.family);
         CHECK(read.head_dim == description.config.head_dim);
         CHECK(read.norm_epsilon == description.config.norm_epsilon);
         CHECK(read.num_key_value_heads == description.config.num_key_value_heads);
@@ -167,7 +197,7 @@ TEST_CASE("export, import, export gives equal values and equal bytes") {
 }
 
 TEST_CASE("importing and exporting a published file gives its bytes back") {
-    for (const char* name : {"gpt2_tiny", "llama_tied", "llama_tiny_gqa"}) {
+    for (const char* name : {"gpt2_tiny", "llama_tied", "llama_tiny_gqa", "qwen3_tiny"}) {
         const TemporaryDirectory directory;
         const HuggingFaceReader reader(kGolden + name);
         const ModelSpec spec = model::describe_model(reader.config());

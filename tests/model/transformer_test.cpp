@@ -4,6 +4,7 @@
 
 #include "support/catch.h"
 #include "support/model_cases.h"
+#include "support/model_outcome.h"
 #include "support/reference_transformer.h"
 #include "support/single_rank.h"
 
@@ -58,9 +59,15 @@ void compare_with_reference(const ModelCase& description, std::size_t most_eleme
 
     REQUIRE(relative_distance(rank.logits(tokens.inputs), reference.logits(tokens.inputs, length)) < 3e-6);
     const test::MicroBatchLoss loss = rank.run(tokens.inputs, tokens.targets);
-    const double expected_loss = reference.loss_sum(tokens.inputs, tokens.targets, length);
-    REQUIRE(std::abs(loss.loss_sum - expected_loss) < 1e-6 * expected_loss);
+    const auto expected_loss = reference.loss(tokens.inputs, tokens.targets, length);
+    REQUIRE(std::abs(loss.loss_sum - expected_loss.sum) < 1e-6 * expected_loss.sum);
+    REQUIRE(expected_loss.log_z_squares > 0.0);
+    REQUIRE(std::abs(loss.log_z_squares - expected_loss.log_z_squares) < 1e-6 * expected_loss.log_z_squares);
     REQUIRE(rank.activations().in_use() == 0);
+    const auto objective = [&] {
+        const auto sums = reference.loss(tokens.inputs, tokens.targets, length);
+        return sums.sum + description.options.z_loss * sums.log_z_squares;
+    };
 
     constexpr double kStep = 1e-4;  // error of central differences: about step^2 = 1e-8
     for (std::int64_t i = 0; i < rank.parameters(); ++i) {
@@ -72,9 +79,9 @@ void compare_with_reference(const ModelCase& description, std::size_t most_eleme
             double& value = reference.parameter(i)[element];
             const double original = value;
             value = original + kStep;
-            const double above = reference.loss_sum(tokens.inputs, tokens.targets, length);
+            const double above = objective();
             value = original - kStep;
-            const double below = reference.loss_sum(tokens.inputs, tokens.targets, length);
+            const double below = objective();
             value = original;
             expected.push_back((above - below) / (2.0 * kStep));
             actual.push_back(gradient[element]);
@@ -83,41 +90,32 @@ void compare_with_reference(const ModelCase& description, std::size_t most_eleme
     }
 }
 
-struct Outcome {
-    double loss_sum = 0.0;
-    std::int64_t targets = 0;
-    std::vector<std::vector<float>> gradients;
+struct Repeated {
+    test::Outcome outcome;
     std::int64_t high_water = 0;
-    bool operator==(const Outcome&) const = default;
+    bool operator==(const Repeated&) const = default;
 };
 
-Outcome run_twice(const ModelCase& description, const device::CpuDeviceOptions& options) {
+Repeated run_twice(const ModelCase& description, const device::CpuDeviceOptions& options) {
     const model::ModelSpec spec = model::describe_model(description.config);
-    const auto weights = test::random_weights(spec);
     const Tokens tokens = test::random_tokens(description);
     const auto device = device::make_cpu_device(options);
     SingleRank rank(*device, spec, description.options);
-    for (std::int64_t i = 0; i < rank.parameters(); ++i) rank.load(i, weights[static_cast<std::size_t>(i)]);
+    test::load(rank, test::random_weights(spec));
     rank.run(tokens.inputs, tokens.targets);  // so that the second run finds used memory
-    Outcome outcome;
-    const test::MicroBatchLoss loss = rank.run(tokens.inputs, tokens.targets);
-    outcome.loss_sum = loss.loss_sum;
-    outcome.targets = loss.targets;
-    for (std::int64_t i = 0; i < rank.parameters(); ++i) outcome.gradients.push_back(rank.read_gradient(i));
+    Repeated result;
+    result.outcome = test::outcome_of(rank, tokens);
     REQUIRE(rank.activations().in_use() == 0);
-    outcome.high_water = rank.activations().high_water();
-    return outcome;
+    result.high_water = rank.activations().high_water();
+    return result;
 }
 
-/// More tokens than a chunk of the head and more rows than a panel of the vocabulary.
+/// More rows than a panel of the vocabulary.
 ModelCase large_head_case(model::ModelFamily family) {
-    ModelCase result = family == model::ModelFamily::gpt2
-                           ? test::gpt2_case("gpt2, two chunks and panels", true)
-                           : test::llama_case("llama, two chunks and panels", 2, false, false);
+    ModelCase result = family == model::ModelFamily::gpt2 ? test::gpt2_case("gpt2, two panels", true)
+                                                          : test::llama_case("llama, two panels", 2, false, false);
     result.config.vocab_size = 4096 + 71;
     result.config.num_hidden_layers = 1;
-    result.config.max_position_embeddings = 151;
-    result.options = {.batch_size = 2, .sequence_length = 149};
     return result;
 }
 
@@ -125,6 +123,16 @@ ModelCase large_head_case(model::ModelFamily family) {
 
 TEST_CASE("gradients of a whole model equal central differences of a double-precision reference") {
     for (const ModelCase& description : test::model_cases()) compare_with_reference(description, 40);
+}
+
+TEST_CASE("z-loss adds the gradient of the squared log Z and leaves the loss alone") {
+    for (ModelCase description :
+         {test::gpt2_case("gpt2 with z-loss", true), test::qwen3_case("qwen3 with z-loss", false)}) {
+        const double without = test::run_case(description).loss.loss_sum;
+        description.options.z_loss = 0.05;
+        CHECK(test::run_case(description).loss.loss_sum == without);
+        compare_with_reference(description, 40);
+    }
 }
 
 TEST_CASE("one token of one sequence trains") {
@@ -141,7 +149,7 @@ TEST_CASE("one token of one sequence trains") {
     }
 }
 
-TEST_CASE("a head of several token chunks and vocabulary panels equals the reference") {
+TEST_CASE("a head of several vocabulary panels equals the reference") {
     compare_with_reference(large_head_case(model::ModelFamily::gpt2), 3);
     compare_with_reference(large_head_case(model::ModelFamily::llama), 3);
 }
@@ -151,9 +159,9 @@ TEST_CASE("threads, asynchronous streams and guarded addresses change no bit of 
     cases.push_back(large_head_case(model::ModelFamily::gpt2));
     for (const ModelCase& description : cases) {
         INFO(description.name);
-        const Outcome expected = run_twice(description, {.threads = 1});
-        REQUIRE(!expected.gradients.empty());
-        REQUIRE(expected.targets > 0);
+        const Repeated expected = run_twice(description, {.threads = 1});
+        REQUIRE(!expected.outcome.gradients.empty());
+        REQUIRE(expected.outcome.loss.targets > 0);
         CHECK(run_twice(description, {.threads = 2}) == expected);
         CHECK(run_twice(description, {.threads = 1, .asynchronous_streams = true}) == expected);
         CHECK(run_twice(description, {.threads = 2, .asynchronous_streams = true, .delay_seed = 5}) == expected);
@@ -163,7 +171,7 @@ TEST_CASE("threads, asynchronous streams and guarded addresses change no bit of 
 
 TEST_CASE("activations in use at the high-water mark are those of the rehearsal on the counting device") {
     for (const ModelCase& description : test::model_cases()) {
-        const Outcome outcome = run_twice(description, {});
+        const Repeated outcome = run_twice(description, {});
         CHECK(outcome.high_water ==
               SingleRank::activation_bytes(model::describe_model(description.config), description.options));
         CHECK(outcome.high_water > 0);
@@ -182,8 +190,7 @@ TEST_CASE("evaluation gives the bits of the training loss and leaves no activati
         const test::MicroBatchLoss evaluated = rank.evaluate(tokens.inputs, tokens.targets);
         CHECK(rank.activations().in_use() == 0);
         const test::MicroBatchLoss trained = rank.run(tokens.inputs, tokens.targets);
-        CHECK(evaluated.loss_sum == trained.loss_sum);
-        CHECK(evaluated.targets == trained.targets);
+        CHECK(evaluated == trained);
         CHECK(trained.loss_sum > 0.0);
     }
 }
@@ -206,7 +213,46 @@ TEST_CASE("fewer sequences than the options allow give the loss of those sequenc
     CHECK(rank.activations().in_use() == 0);
 }
 
-TEST_CASE("units out of order and tensors of another shape are refused") {
+TEST_CASE("evaluation keeps nothing of a block for later") {
+    ModelCase description = test::llama_case("llama", 2, false, false);
+    const auto peak = [&](std::int64_t layers, bool train) {
+        description.config.num_hidden_layers = layers;
+        const model::ModelSpec spec = model::describe_model(description.config);
+        const auto device = device::make_counting_device({});
+        SingleRank rank(*device, spec, description.options);
+        const std::vector<std::int32_t> tokens(18);
+        train ? rank.run(tokens, tokens) : rank.evaluate(tokens, tokens);
+        return rank.activations().high_water();
+    };
+    CHECK(peak(9, false) == peak(2, false));
+    CHECK(peak(9, true) > peak(2, true));
+}
+
+TEST_CASE("the logits of the last positions alone equal those of all positions there") {
+    std::vector<ModelCase> cases = test::model_cases();
+    cases.push_back(large_head_case(model::ModelFamily::gpt2));
+    for (const ModelCase& description : cases) {
+        INFO(description.name);
+        const model::ModelSpec spec = model::describe_model(description.config);
+        const Tokens tokens = test::random_tokens(description);
+        const auto device = device::make_cpu_device({});
+        SingleRank rank(*device, spec, description.options);
+        test::load(rank, test::random_weights(spec));
+        const std::vector<float> all = rank.logits(tokens.inputs);
+        const std::vector<float> last = rank.logits(tokens.inputs, true);
+        CHECK(rank.activations().in_use() == 0);
+        const auto vocabulary = static_cast<std::size_t>(description.config.vocab_size);
+        const auto length = static_cast<std::size_t>(description.options.sequence_length);
+        std::vector<double> expected;
+        for (std::size_t row = 0; row < static_cast<std::size_t>(description.options.batch_size); ++row) {
+            const auto begin = all.begin() + static_cast<std::ptrdiff_t>(((row + 1) * length - 1) * vocabulary);
+            expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(vocabulary));
+        }
+        CHECK(relative_distance(last, expected) < 1e-6);  // products of other shapes may add in another order
+    }
+}
+
+TEST_CASE("visits out of order and tensors of another shape or type are refused") {
     const ModelCase description = test::llama_case("llama", 2, false, false);
     const model::ModelSpec spec = model::describe_model(description.config);
     const auto device = device::make_counting_device({});
@@ -218,21 +264,39 @@ TEST_CASE("units out of order and tensors of another shape are refused") {
     const model::MicroBatch micro_batch{.inputs = memory.view(device::DType::int32, {2, 9}),
                                         .targets = memory.view(device::DType::int32, {2, 9}),
                                         .loss_sum = memory.view(device::DType::float64, {1}),
-                                        .target_count = memory.view(device::DType::int64, {1})};
+                                        .target_count = memory.view(device::DType::int64, {1}),
+                                        .log_z_squares = memory.view(device::DType::float64, {1})};
     const std::vector<device::Tensor> embedding{memory.view(device::DType::float32, {23, 13})};
-    const std::vector<device::Tensor> wrong{memory.view(device::DType::float32, {13, 23})};
+    const std::vector<device::Tensor> turned{memory.view(device::DType::float32, {13, 23})};
+    const std::vector<device::Tensor> half{memory.view(device::DType::bfloat16, {23, 13})};
+    const std::vector<device::Tensor> undefined(1);
+    const auto visits = model::unit_visits(spec, model::Purpose::train);
+    const auto run = [&](std::size_t visit, const std::vector<device::Tensor>& weights, const auto& batch) {
+        transformer.run(visits[visit], weights, {}, batch);
+    };
 
-    CHECK_THROWS_AS(transformer.forward(1, embedding, micro_batch), InternalError);
-    CHECK_THROWS_AS(transformer.forward(0, wrong, micro_batch), InternalError);
-    CHECK_THROWS_AS(transformer.forward(0, {}, micro_batch), InternalError);
+    CHECK_THROWS_AS(run(1, embedding, micro_batch), InternalError);
+    for (const auto* wrong : {&turned, &half, &undefined}) CHECK_THROWS_AS(run(0, *wrong, micro_batch), InternalError);
+    CHECK_THROWS_AS(run(0, {}, micro_batch), InternalError);
     model::MicroBatch large = micro_batch;
     large.inputs = memory.view(device::DType::int32, {3, 9});
-    CHECK_THROWS_AS(transformer.forward(0, embedding, large), InternalError);
-    transformer.forward(0, embedding, micro_batch);
-    CHECK_THROWS_AS(transformer.forward(0, embedding, micro_batch), InternalError);
-    CHECK_THROWS_AS(transformer.backward(0, embedding, embedding, micro_batch), InternalError);
+    CHECK_THROWS_AS(run(0, embedding, large), InternalError);
+    model::MicroBatch incomplete = micro_batch;
+    incomplete.log_z_squares = {};
+    CHECK_THROWS_AS(run(0, embedding, incomplete), InternalError);
+    run(0, embedding, micro_batch);
+    CHECK_THROWS_AS(run(0, embedding, micro_batch), InternalError);
+    CHECK_THROWS_AS(run(visits.size() - 1, embedding, micro_batch), InternalError);
+    CHECK_THROWS_AS(transformer.run(model::unit_visits(spec, model::Purpose::evaluate)[1], {}, {}, micro_batch),
+                    InternalError);
 
-    model::TransformerOptions long_sequence = description.options;
-    long_sequence.sequence_length = 17;
-    CHECK_THROWS_AS(model::Transformer(spec, long_sequence, ledger, pool, *stream), InternalError);
+    model::TransformerOptions options = description.options;
+    options.sequence_length = 17;
+    CHECK_THROWS_AS(model::Transformer(spec, options, ledger, pool, *stream), InternalError);
+    options = description.options;
+    options.compute_type = device::DType::float16;
+    CHECK_THROWS_AS(model::Transformer(spec, options, ledger, pool, *stream), InternalError);
+    options = description.options;
+    options.recompute_every = 0;
+    CHECK_THROWS_AS(model::Transformer(spec, options, ledger, pool, *stream), InternalError);
 }

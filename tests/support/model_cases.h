@@ -65,11 +65,17 @@ inline ModelCase qwen3_case(std::string name, bool tied) {
 }
 
 inline std::vector<ModelCase> model_cases() {
-    return {gpt2_case("gpt2 tied", true), gpt2_case("gpt2 untied", false),
+    return {gpt2_case("gpt2 tied", true),
+            gpt2_case("gpt2 untied", false),
             llama_case("llama multi-head untied", 4, false, false),
             llama_case("llama grouped queries, biases, tied", 2, true, true),
-            llama_case("llama one key head, biases, untied", 1, true, false)};
+            llama_case("llama one key head, biases, untied", 1, true, false),
+            qwen3_case("qwen3 untied", false),
+            qwen3_case("qwen3 tied", true)};
 }
+
+/// The types that a model can compute in.
+inline std::vector<device::DType> compute_types() { return {device::DType::float32}; }
 
 /// Weights large enough that attention, gates and norms are far from their linear range: norms near 1, the rest
 /// normal with the deviation given.

@@ -38,19 +38,25 @@ class ReferenceTransformer {
         return result;
     }
 
-    /// Sum of the cross-entropies of the targets that are not -100.
-    [[nodiscard]] double loss_sum(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& targets,
-                                  std::int64_t sequence_length) const {
+    /// Sums over the targets that are not -100.
+    struct Loss {
+        double sum = 0.0;            ///< of the cross-entropies
+        double log_z_squares = 0.0;  ///< of (log Z)^2
+    };
+    [[nodiscard]] Loss loss(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& targets,
+                            std::int64_t sequence_length) const {
         const Vector scores = logits(inputs, sequence_length);
         const auto vocabulary = static_cast<std::size_t>(config_.vocab_size);
-        double sum = 0.0;
+        Loss result;
         for (std::size_t i = 0; i < targets.size(); ++i) {
             if (targets[i] == -100) continue;
             double exponentials = 0.0;
             for (std::size_t v = 0; v < vocabulary; ++v) exponentials += std::exp(scores[i * vocabulary + v]);
-            sum += std::log(exponentials) - scores[i * vocabulary + static_cast<std::size_t>(targets[i])];
+            const double log_z = std::log(exponentials);
+            result.sum += log_z - scores[i * vocabulary + static_cast<std::size_t>(targets[i])];
+            result.log_z_squares += log_z * log_z;
         }
-        return sum;
+        return result;
     }
 
   private:
@@ -200,7 +206,16 @@ class ReferenceTransformer {
         }
         x = norm(x, gpt2() ? "transformer.ln_f" : "model.norm");
         const std::string head = config_.tie_word_embeddings ? names_.front() : "lm_head.weight";
-        return linear(x, config_.hidden_size, head.substr(0, head.rfind('.')));
+        const Vector scores = linear(x, config_.hidden_size, head.substr(0, head.rfind('.')));
+        const std::size_t padded = at(head).size() / width;
+        const std::size_t vocabulary = index(config_.vocab_size);
+        if (padded == vocabulary) return scores;
+        Vector unpadded;
+        for (std::size_t t = 0; t < tokens.size(); ++t) {
+            const auto row = scores.begin() + static_cast<std::ptrdiff_t>(t * padded);
+            unpadded.insert(unpadded.end(), row, row + static_cast<std::ptrdiff_t>(vocabulary));
+        }
+        return unpadded;
     }
 
     model::ModelConfig config_;

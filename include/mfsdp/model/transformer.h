@@ -2,6 +2,7 @@
 
 #include "mfsdp/device/buffer_pool.h"
 #include "mfsdp/model/parameter_spec.h"
+#include "mfsdp/model/unit_visit.h"
 
 #include <cstdint>
 #include <memory>
@@ -9,26 +10,42 @@
 
 namespace mfsdp::model {
 
-/// The tokens and loss slots of one micro-batch, all on the device. B and T may be smaller than TransformerOptions say.
+/// The tokens and result slots of one micro-batch, all on the device. B and T may be smaller than TransformerOptions
+/// say. What a purpose does not use may be undefined.
 struct MicroBatch {
-    device::Tensor inputs;        ///< [B, T] int32
-    device::Tensor targets;       ///< [B, T] int32, device::kIgnoredTarget where a position does not count
-    device::Tensor loss_sum;      ///< [1] float64, written by the head: sum of losses over the targets that count
-    device::Tensor target_count;  ///< [1] int64, written by the head
+    device::Tensor inputs;           ///< [B, T] int32
+    device::Tensor targets;          ///< [B, T] int32, device::kIgnoredTarget where a position does not count
+    device::Tensor loss_sum;         ///< [1] float64, written by the head: sum of losses over the targets that count
+    device::Tensor target_count;     ///< [1] int64, written by the head
+    device::Tensor log_z_squares{};  ///< [1] float64, written by the head: sum of (log Z)^2 over the targets that count
+    device::Tensor logits{};         ///< generate: [B, S, V] float32, S = T for all positions or 1 for the last alone
+};
+
+/// What a block computes again in its backward instead of keeping it from its forward. The bits are the same.
+enum class RecomputeMode : std::uint8_t {
+    none,
+    attention,  ///< first norm, query, key, value and their attention, up to the output projection's input
+    block,      ///< everything but the block's input
 };
 
 struct TransformerOptions {
-    std::int64_t batch_size = 1;       ///< most sequences of a micro-batch
-    std::int64_t sequence_length = 1;  ///< most tokens of a sequence, <= max_position_embeddings
+    std::int64_t batch_size = 1;                           ///< most sequences of a micro-batch
+    std::int64_t sequence_length = 1;                      ///< most tokens of a sequence, <= max_position_embeddings
+    device::DType compute_type = device::DType::float32;   ///< of weights and activations: float32 or bfloat16
+    device::DType gradient_type = device::DType::float32;  ///< of the parameters' gradients: float32 or bfloat16
+    double z_loss = 0.0;                                   ///< weight of (log Z)^2 per target in the gradients
+    RecomputeMode recompute = RecomputeMode::none;
+    std::int64_t recompute_every = 1;  ///< in blocks 0, k, 2k, ...
+    /// The head keeps the logits of a whole micro-batch for its backward up to this size, else it computes them again.
+    std::int64_t kept_logit_bytes = std::int64_t{128} << 20;
 };
 
-/// Forward and backward of a transformer, unit by unit. It knows nothing of ranks: whoever calls it brings the weights
-/// of a unit and takes its gradients.
+/// Forward and backward of a transformer, visit by visit. It knows nothing of ranks: whoever calls it brings the
+/// weights of a unit and takes its gradients.
 ///
-/// A micro-batch is: forward(0), forward(1), ..., forward(blocks), then backward(head_unit()) - the head runs forward
-/// and backward in one visit - then backward(blocks) ... backward(0). Saved tensors belong to an activation record per
-/// unit that lives from its forward to its backward, in `activations`. Everything is issued to `compute`; nothing waits
-/// for the host. Gradients are those of the *sum* of the losses (weight 1 per target).
+/// Saved tensors live from the forward of their unit to its backward, in `activations`. Everything is issued to
+/// `compute`; nothing waits for the host. Statistics and sums are float32 whatever the compute type. Gradients are
+/// those of the *sum* over targets of loss + z_loss (log Z)^2.
 class Transformer {
   public:
     /// Borrowed arguments must outlive the object. Rotary tables are made here (category workspace of `ledger`).
@@ -38,22 +55,24 @@ class Transformer {
     Transformer& operator=(const Transformer&) = delete;
     ~Transformer();
 
-    /// Forward of an embedding or block unit. weights[i] is the tensor of spec.units[unit].parameters[i] in its
-    /// in-memory shape, dense float32.
-    void forward(std::int64_t unit, std::span<const device::Tensor> weights, const MicroBatch& micro_batch);
+    /// The next visit of the micro-batch, or the first one of a new micro-batch: the visits of unit_visits for one
+    /// purpose, in their order, else InternalError.
+    ///
+    /// weights, gradients  one tensor per spec.units[unit].parameters[i]: dense, in its in-memory shape, at the
+    /// position
+    ///                     of the unit's table the panel [panel_rows, C]; undefined where the visit does not read or
+    ///                     write. Weights have the compute type, gradients the gradient type.
+    /// Gradients are written, never added to; all rows of a panel, zeros in the padding. One that is undefined although
+    /// the visit writes it belongs to a frozen parameter: the work for it is left out.
+    void run(const UnitVisit& visit, std::span<const device::Tensor> weights, std::span<const device::Tensor> gradients,
+             const MicroBatch& micro_batch);
 
-    /// Backward of a unit (for the head: forward and backward). gradients[i] has the shape of weights[i] and is
-    /// written, never added to. The embedding ignores `weights`, which may be undefined tensors of the right shape.
+    /// Forward of an embedding or block unit: its visits one after the other, weights[i] being the whole of
+    /// spec.units[unit].parameters[i].
+    void forward(std::int64_t unit, std::span<const device::Tensor> weights, const MicroBatch& micro_batch);
+    /// Backward of a unit, for the head score and backward; weights and gradients as in forward.
     void backward(std::int64_t unit, std::span<const device::Tensor> weights, std::span<const device::Tensor> gradients,
                   const MicroBatch& micro_batch);
-
-    /// For validation: after forward() of all blocks, loss_sum and target_count without gradients, in the same bits as
-    /// backward(head) writes them; ends the micro-batch and gives its activations back.
-    void evaluate(std::span<const device::Tensor> head_weights, const MicroBatch& micro_batch);
-
-    /// For tests and sampling: after forward() of all blocks, logits [B, T, V] instead of backward(head); ends the
-    /// micro-batch and gives its activations back.
-    void logits(std::span<const device::Tensor> head_weights, device::Tensor out);
 
   private:
     class Implementation;
@@ -61,7 +80,7 @@ class Transformer {
 };
 
 /// Fills rows [row_begin, row_begin + rows of out) of a parameter with its initial values, which depend on
-/// (seed, name, element index) alone: equal bits for every cut over ranks.
+/// (seed, name, element index) alone: equal bits for every cut over ranks. Padding rows are zeros.
 void initialise(device::Stream& stream, const ParameterSpec& parameter, device::Tensor out, std::int64_t row_begin,
                 std::uint64_t seed);
 

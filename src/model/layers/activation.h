@@ -14,6 +14,7 @@ struct LayerContext {
     device::BufferPool& activations;
     std::int64_t batch_size = 0;
     std::int64_t sequence_length = 0;
+    device::DType compute_type = device::DType::float32;  ///< of weights and activations
 
     [[nodiscard]] std::int64_t tokens() const { return batch_size * sequence_length; }
 };
@@ -23,8 +24,10 @@ struct LayerContext {
 class Activation {
   public:
     Activation() = default;
-    Activation(const LayerContext& context, std::initializer_list<std::int64_t> shape,
-               device::DType dtype = device::DType::float32)
+    /// Of the compute type.
+    Activation(const LayerContext& context, std::initializer_list<std::int64_t> shape)
+        : Activation(context, shape, context.compute_type) {}
+    Activation(const LayerContext& context, std::initializer_list<std::int64_t> shape, device::DType dtype)
         : tensor_(device::Tensor::dense(nullptr, dtype, shape)) {
         memory_ = device::PooledBuffer(context.activations, context.stream, tensor_.bytes());
         tensor_.data = memory_.data();

@@ -7,22 +7,51 @@ namespace mfsdp::model {
 using device::launch;
 using device::Tensor;
 
-Activation Block::forward(const LayerContext& context, UnitTensors weights, Activation input,
-                          BlockRecord& record) const {
-    record.input = std::move(input);
+void Block::attend(const LayerContext& context, UnitTensors weights, BlockRecord& record) const {
     Activation normed = first_norm_.forward(context, weights, record.input.tensor(), record.first_norm);
-    record.middle = attention_.forward(context, weights, std::move(normed), record.attention);
+    attention_.forward(context, weights, std::move(normed), record.attention);
+}
+
+void Block::add_attention(const LayerContext& context, UnitTensors weights, BlockRecord& record) const {
+    record.middle = attention_.project(context, weights, record.attention);
     launch(context.stream,
            device::Add{.out = record.middle.tensor(), .a = record.input.tensor(), .b = record.middle.tensor()});
+}
 
-    normed = second_norm_.forward(context, weights, record.middle.tensor(), record.second_norm);
-    Activation out = mlp_.forward(context, weights, std::move(normed), record.mlp);
+void Block::expand(const LayerContext& context, UnitTensors weights, BlockRecord& record) const {
+    Activation normed = second_norm_.forward(context, weights, record.middle.tensor(), record.second_norm);
+    mlp_.forward(context, weights, std::move(normed), record.mlp);
+}
+
+Activation Block::forward(const LayerContext& context, UnitTensors weights, Activation input, BlockRecord& record,
+                          bool keep) const {
+    record.input = std::move(input);
+    attend(context, weights, record);
+    add_attention(context, weights, record);
+    if (!keep || recompute_ != RecomputeMode::none) {
+        record.first_norm = {};
+        record.attention = {};
+    }
+    if (!keep) record.input.release();
+
+    expand(context, weights, record);
+    Activation out = mlp_.project(context, weights, record.mlp);
     launch(context.stream, device::Add{.out = out.tensor(), .a = record.middle.tensor(), .b = out.tensor()});
+    if (!keep || recompute_ == RecomputeMode::block) {
+        record.middle.release();
+        record.second_norm = {};
+        record.mlp = {};
+    }
     return out;
 }
 
 void Block::backward(const LayerContext& context, UnitTensors weights, UnitTensors gradients,
                      const Tensor& residual_gradient, BlockRecord& record) const {
+    if (recompute_ == RecomputeMode::block) {
+        attend(context, weights, record);
+        add_attention(context, weights, record);
+        expand(context, weights, record);
+    }
     // The residual path passes the gradient on unchanged, so each branch adds its part to the one buffer.
     Activation grad_normed = mlp_.backward(context, weights, gradients, residual_gradient, record.mlp);
     second_norm_.backward(context, weights, gradients, residual_gradient, grad_normed.tensor(), record.middle.tensor(),
@@ -30,6 +59,7 @@ void Block::backward(const LayerContext& context, UnitTensors weights, UnitTenso
     grad_normed.release();
     record.middle.release();
 
+    if (recompute_ == RecomputeMode::attention) attend(context, weights, record);
     grad_normed = attention_.backward(context, weights, gradients, residual_gradient, record.attention);
     first_norm_.backward(context, weights, gradients, residual_gradient, grad_normed.tensor(), record.input.tensor(),
                          record.first_norm, true);

@@ -17,8 +17,11 @@ void Linear::forward(const LayerContext& context, UnitTensors weights, const Ten
 
 void Linear::backward_parameters(const LayerContext& context, UnitTensors gradients, const Tensor& grad_out,
                                  const Tensor& in) const {
-    launch(context.stream, device::Matmul{.out = gradients[weight_], .a = grad_out, .b = in, .transpose_a = true});
-    if (has_bias_) launch(context.stream, device::ColumnSum{.out = gradients[bias_], .in = grad_out});
+    if (gradients[weight_].defined()) {
+        launch(context.stream, device::Matmul{.out = gradients[weight_], .a = grad_out, .b = in, .transpose_a = true});
+    }
+    if (has_bias_ && gradients[bias_].defined())
+        launch(context.stream, device::ColumnSum{.out = gradients[bias_], .in = grad_out});
 }
 
 void Linear::backward_input(const LayerContext& context, UnitTensors weights, const Tensor& grad_in,

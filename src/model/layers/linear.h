@@ -17,6 +17,7 @@ class ParameterCursor {
     std::size_t next_ = 0;
 };
 
+/// Weights or gradients of a unit. A gradient that is an undefined tensor belongs to a frozen parameter.
 using UnitTensors = std::span<const device::Tensor>;
 
 /// y = x W^T + b with W [out, in]. The matrices in and out of it may have strided rows.
@@ -27,7 +28,7 @@ class Linear {
 
     void forward(const LayerContext& context, UnitTensors weights, const device::Tensor& out,
                  const device::Tensor& in) const;
-    /// Writes the gradients of weight and bias.
+    /// Writes the gradients of weight and bias, but of a frozen one.
     void backward_parameters(const LayerContext& context, UnitTensors gradients, const device::Tensor& grad_out,
                              const device::Tensor& in) const;
     /// Writes the gradient of the input, or adds to it.

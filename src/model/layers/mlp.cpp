@@ -20,7 +20,7 @@ Mlp::Mlp(ParameterCursor& cursor, const ModelConfig& config)
       up_(config.family == ModelFamily::gpt2 ? std::nullopt : std::optional<Linear>(Linear(cursor, has_bias(config)))),
       down_(cursor, has_bias(config)) {}
 
-Activation Mlp::forward(const LayerContext& context, UnitTensors weights, Activation input, MlpRecord& record) const {
+void Mlp::forward(const LayerContext& context, UnitTensors weights, Activation input, MlpRecord& record) const {
     const std::int64_t tokens = context.tokens();
     record.input = std::move(input);
     record.gate = Activation(context, {tokens, intermediate_size_});
@@ -37,7 +37,10 @@ Activation Mlp::forward(const LayerContext& context, UnitTensors weights, Activa
     } else {
         launch(context.stream, device::GeluForward{.out = record.hidden.tensor(), .in = record.gate.tensor()});
     }
-    Activation out(context, {tokens, hidden_size_});
+}
+
+Activation Mlp::project(const LayerContext& context, UnitTensors weights, const MlpRecord& record) const {
+    Activation out(context, {context.tokens(), hidden_size_});
     down_.forward(context, weights, out.tensor(), record.hidden.tensor());
     return out;
 }

@@ -10,9 +10,9 @@ using device::Tensor;
 Activation Norm::forward(const LayerContext& context, UnitTensors weights, const Tensor& in, NormRecord& record) const {
     const std::int64_t rows = in.rows();
     Activation out(context, {rows, in.columns()});
-    record.reciprocal = Activation(context, {rows});
+    record.reciprocal = Activation(context, {rows}, device::DType::float32);
     if (centred_) {
-        record.mean = Activation(context, {rows});
+        record.mean = Activation(context, {rows}, device::DType::float32);
         launch(context.stream, device::LayerNormForward{.out = out.tensor(),
                                                         .mean = record.mean.tensor(),
                                                         .reciprocal_std = record.reciprocal.tensor(),

@@ -8,11 +8,11 @@ namespace mfsdp::model {
 
 /// What a norm saves beside its input, which the block keeps anyway.
 struct NormRecord {
-    Activation mean;        ///< [n], LayerNorm only
-    Activation reciprocal;  ///< [n], 1 / standard deviation or 1 / root mean square
+    Activation mean;        ///< [n] float32, LayerNorm only
+    Activation reciprocal;  ///< [n] float32, 1 / standard deviation or 1 / root mean square
 };
 
-/// LayerNorm (gpt2: weight and bias) or RMSNorm (llama: weight) over the hidden dimension.
+/// LayerNorm (gpt2: weight and bias) or RMSNorm (llama, qwen3: weight) over the hidden dimension.
 class Norm {
   public:
     Norm(ParameterCursor& cursor, const ModelConfig& config)
