@@ -46,7 +46,19 @@ Buffer::Buffer(Device& device, MemoryLedger& ledger, MemoryCategory category, st
     : device_(&device), ledger_(&ledger), category_(category), bytes_(bytes) {
     MFSDP_ASSERT(bytes >= 0, "a buffer has no negative size, got " + std::to_string(bytes));
     if (bytes == 0) return;
-    data_ = device.allocate(bytes);
+    try {
+        data_ = device.allocate(bytes);
+    } catch (const OutOfMemoryError& error) {
+        std::string in_use;
+        for (std::int64_t other = 0; other < kMemoryCategories; ++other) {
+            const std::int64_t held = ledger.in_use(static_cast<MemoryCategory>(other));
+            if (held == 0) continue;
+            in_use += (in_use.empty() ? "" : ", ") + std::string(name(static_cast<MemoryCategory>(other))) + " " +
+                      std::to_string(held);
+        }
+        throw OutOfMemoryError(std::string(error.what()) + ": " + std::to_string(bytes) + " for " +
+                               std::string(name(category)) + "; bytes in use: " + (in_use.empty() ? "none" : in_use));
+    }
     ledger.add(category, bytes);
 }
 

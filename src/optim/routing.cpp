@@ -26,6 +26,11 @@ bool matches(const std::string& pattern, const std::string& parameter_name) {
     return ::fnmatch(pattern.c_str(), parameter_name.c_str(), 0) == 0;
 }
 
+bool matches_any(const std::vector<std::string>& patterns, const std::string& parameter_name) {
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const std::string& pattern) { return matches(pattern, parameter_name); });
+}
+
 void check_patterns(const model::ModelSpec& spec, const RoutingOptions& options) {
     for (const std::string& pattern : options.exclude) {
         const bool used =
@@ -42,8 +47,8 @@ void check_patterns(const model::ModelSpec& spec, const RoutingOptions& options)
 
 Role role_of(const model::ParameterSpec& parameter, const RoutingOptions& options) {
     if (is_candidate(parameter)) {
-        const bool excluded = std::any_of(options.exclude.begin(), options.exclude.end(),
-                                          [&](const std::string& pattern) { return matches(pattern, parameter.name); });
+        const bool excluded =
+            matches_any(options.exclude, parameter.name) || matches_any(options.frozen, parameter.name);
         return options.use_matrix_optimizer && !excluded ? Role::matrix : Role::rows;
     }
     if (parameter.kind == model::ParameterKind::vocabulary && has_two_sides(parameter)) return Role::rows;
@@ -83,20 +88,40 @@ std::vector<Role> route(const model::ModelSpec& spec, const RoutingOptions& opti
     if (options.use_matrix_optimizer && std::find(roles.begin(), roles.end(), Role::matrix) == roles.end()) {
         throw ConfigError(
             "config: optimizer.matrix: 0 matrices are left to the matrix optimizer, at least 1 is needed; shorten "
-            "optimizer.matrix.exclude or set optimizer.matrix.name = none");
+            "optimizer.matrix.exclude or train.frozen, or set optimizer.matrix.name = none");
     }
     return roles;
 }
 
+std::vector<bool> frozen_parameters(const model::ModelSpec& spec, const std::vector<std::string>& patterns) {
+    std::vector<bool> frozen;
+    for (const model::ParameterSpec& parameter : spec.parameters) {
+        frozen.push_back(matches_any(patterns, parameter.name));
+    }
+    for (const std::string& pattern : patterns) {
+        const bool used =
+            std::any_of(spec.parameters.begin(), spec.parameters.end(),
+                        [&](const model::ParameterSpec& parameter) { return matches(pattern, parameter.name); });
+        if (!used) throw ConfigError("config: train.frozen: pattern '" + pattern + "' matches no parameter");
+    }
+    if (std::find(frozen.begin(), frozen.end(), false) == frozen.end()) {
+        throw ConfigError("config: train.frozen: the patterns match every parameter, nothing is left to train");
+    }
+    return frozen;
+}
+
 std::string routing_table(const model::ModelSpec& spec, const std::vector<Role>& roles,
-                          const std::string& matrix_optimizer_name) {
-    MFSDP_ASSERT(roles.size() == spec.parameters.size(), "there is one role for every parameter of the model");
+                          const std::string& matrix_optimizer_name, const std::vector<bool>& frozen) {
+    MFSDP_ASSERT(roles.size() == spec.parameters.size() && (frozen.empty() || frozen.size() == roles.size()),
+                 "there is one role for every parameter of the model");
     struct Total {
         std::int64_t tensors = 0, elements = 0;
     };
     std::array<Total, 3> totals{};
+    Total not_trained;
     for (std::size_t i = 0; i < roles.size(); ++i) {
-        Total& total = totals[static_cast<std::size_t>(roles[i])];
+        const bool trained = frozen.empty() || !frozen[i];
+        Total& total = trained ? totals[static_cast<std::size_t>(roles[i])] : not_trained;
         total.tensors += 1;
         total.elements += spec.parameters[i].count();
     }
@@ -106,6 +131,9 @@ std::string routing_table(const model::ModelSpec& spec, const std::vector<Role>&
         const Total& total = totals[static_cast<std::size_t>(role)];
         append_row(out, role == Role::matrix ? matrix_optimizer_name : "adamw", std::string(name(role)),
                    std::to_string(total.tensors), std::to_string(total.elements));
+    }
+    if (not_trained.tensors > 0) {
+        append_row(out, "frozen", "", std::to_string(not_trained.tensors), std::to_string(not_trained.elements));
     }
     return out.str();
 }

@@ -154,12 +154,19 @@ TEST_CASE("a damaged token on one rank ends the whole job with exit code 3") {
 
 TEST_CASE("a loss that is not finite ends all ranks with exit code 5") {
     const SmallRun run;
-    const ProcessResult result = run_command(
-        under_mpirun(2, run.train("--set optimizer.lr=1e30 --set optimizer.clip_grad=0 --set train.steps=50")), 60);
+    const std::string diverging = "--set optimizer.lr=1e30 --set optimizer.clip_grad=0 --set train.steps=50";
+    const ProcessResult result = run_command(under_mpirun(2, run.train(diverging + " --set train.nonfinite=stop")), 60);
     INFO(result.output);
     CHECK(result.exit_code == 5);
-    CHECK(count_of(result.output, "not finite; nothing was updated") == 1);
+    CHECK(count_of(result.output, "not finite; nothing was updated (train.nonfinite = stop)") == 1);
     CHECK(result.seconds < 30);
+
+    const ProcessResult skipping =
+        run_command(under_mpirun(2, run.train(diverging + " --set train.max_consecutive_skips=3")), 60);
+    INFO(skipping.output);
+    CHECK(skipping.exit_code == 5);
+    CHECK(count_of(skipping.output, "4 skipped steps in a row, allowed are 3 (train.max_consecutive_skips)") == 1);
+    CHECK(count_of(skipping.output, "slowest rank") > 0);
 }
 
 TEST_CASE("a run that exports nothing ends in order, though new weights travel after its last step") {

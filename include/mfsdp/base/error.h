@@ -64,6 +64,12 @@ class DeviceError : public Error {
     explicit DeviceError(const std::string& message) : Error(ExitCode::unexpected, message) {}
 };
 
+/// The device has not as much memory left as was asked for.
+class OutOfMemoryError : public DeviceError {
+  public:
+    using DeviceError::DeviceError;
+};
+
 /// A programmer's mistake, checked in release builds too.
 class InternalError : public Error {
   public:

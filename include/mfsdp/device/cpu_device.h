@@ -30,6 +30,8 @@ struct CpuDeviceOptions {
     /// the displacement to real memory. Whatever else follows a device address faults.
     bool guard_addresses = false;
     ProductKernel products = ProductKernel::automatic;
+    /// > 0: the device has this much memory; more is an OutOfMemoryError. 0: what the machine has.
+    std::int64_t memory_bytes = 0;
 };
 
 /// ConfigError if this program was compiled for instructions that the processor lacks, or without the wanted products.

@@ -18,14 +18,21 @@ enum class Role : std::uint8_t { matrix, rows, tail };
 struct RoutingOptions {
     bool use_matrix_optimizer = true;    ///< false: optimizer.matrix.name = none
     std::vector<std::string> exclude{};  ///< shell patterns over full names: matrices for the element section
+    std::vector<std::string> frozen{};   ///< shell patterns over full names: parameters that are not trained
 };
 
+/// By parameter index, whether it is frozen. ConfigError if a pattern matches nothing, or if nothing is left to train.
+[[nodiscard]] std::vector<bool> frozen_parameters(const model::ModelSpec& spec,
+                                                  const std::vector<std::string>& patterns);
+
 /// The role of every parameter, by full logical shape and name alone, the same on every rank (optimizers.md 2.10).
+/// A frozen matrix has no optimizer that needs it whole: its role is rows.
 /// ConfigError if the matrix optimizer is asked for and no matrix is left to it, or a pattern matches nothing.
 [[nodiscard]] std::vector<Role> route(const model::ModelSpec& spec, const RoutingOptions& options);
 
-/// The table printed at start-up: per optimizer and role the number of tensors and elements.
+/// The table printed at start-up: per optimizer and role the number of tensors and elements; frozen ones by themselves.
 [[nodiscard]] std::string routing_table(const model::ModelSpec& spec, const std::vector<Role>& roles,
-                                        const std::string& matrix_optimizer_name);
+                                        const std::string& matrix_optimizer_name,
+                                        const std::vector<bool>& frozen = {});
 
 }  // namespace mfsdp::optim

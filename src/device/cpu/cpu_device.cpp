@@ -55,20 +55,27 @@ class CpuDevice final : public Device {
 
     [[nodiscard]] std::byte* allocate(std::int64_t bytes) override {
         MFSDP_ASSERT(bytes > 0, "memory is allocated for at least one byte, got " + std::to_string(bytes));
+        if (options_.memory_bytes > 0 && bytes > options_.memory_bytes - in_use_) {
+            throw OutOfMemoryError("device: " + std::to_string(bytes) + " bytes do not fit, " +
+                                   std::to_string(in_use_) + " of " + std::to_string(options_.memory_bytes) +
+                                   " bytes are in use");
+        }
         if (guarded_) return guarded_->allocate(bytes);
         void* const memory =
             std::aligned_alloc(static_cast<std::size_t>(kAlignment), static_cast<std::size_t>(align_up(bytes)));
         if (memory == nullptr) {
-            throw DeviceError("device: the machine has no " + std::to_string(bytes) + " bytes of memory left.");
+            throw OutOfMemoryError("device: the machine has no " + std::to_string(bytes) + " bytes of memory left");
         }
+        in_use_ += bytes;
         return static_cast<std::byte*>(memory);
     }
 
-    void deallocate(std::byte* address, std::int64_t /*bytes*/) noexcept override {
+    void deallocate(std::byte* address, std::int64_t bytes) noexcept override {
         if (guarded_) {
             guarded_->deallocate(address);
         } else {
             std::free(address);
+            in_use_ -= bytes;
         }
     }
 
@@ -89,6 +96,7 @@ class CpuDevice final : public Device {
     CpuDeviceOptions options_;
     ProductKernel products_;
     cpu::ThreadPool threads_;
+    std::int64_t in_use_ = 0;  // bytes of ordinary memory
     std::optional<cpu::GuardedMemory> guarded_;  // before the operations, which know the displacement
     std::vector<std::unique_ptr<HostTimeline>> timelines_;
     CpuOperations operations_;

@@ -29,6 +29,11 @@ class Reader {
         return integer(path);
     }
 
+    [[nodiscard]] std::optional<std::string> optional_text(std::string_view path) const {
+        if (value(path).is(JsonValue::Kind::null)) return std::nullopt;
+        return text(path);
+    }
+
     [[nodiscard]] std::vector<std::string> strings(std::string_view path) const {
         std::vector<std::string> result;
         for (const auto& item : value(path).items) result.push_back(item.text);
@@ -101,6 +106,7 @@ model::ModelConfig bind_model(const Reader& read) {
 DataConfig bind_data(const Reader& read) {
     DataConfig data;
     data.train = read.strings("data.train");
+    data.valid = read.strings("data.valid");
     data.format = read.name<DataFormat>("data.format", {{"tokens", DataFormat::tokens}, {"bytes", DataFormat::bytes}});
     data.shuffle = read.boolean("data.shuffle");
     data.seed = read.integer("data.seed");
@@ -116,7 +122,16 @@ TrainSection bind_train(const Reader& read) {
     train.micro_batch_size = read.integer("train.micro_batch_size");
     train.global_batch_size = read.integer("train.global_batch_size");
     train.seed = read.integer("train.seed");
-    train.nonfinite = read.name<NonfinitePolicy>("train.nonfinite", {{"stop", NonfinitePolicy::stop}});
+    train.eval_interval = read.integer("train.eval_interval");
+    train.eval_samples = read.integer("train.eval_samples");
+    train.sample_interval = read.integer("train.sample_interval");
+    train.sample_tokens = read.integer("train.sample_tokens");
+    train.sample_prompt = read.text("train.sample_prompt");
+    train.z_loss = read.number("train.z_loss");
+    train.frozen = read.strings("train.frozen");
+    train.nonfinite = read.name<NonfinitePolicy>("train.nonfinite",
+                                                 {{"skip", NonfinitePolicy::skip}, {"stop", NonfinitePolicy::stop}});
+    train.max_consecutive_skips = read.integer("train.max_consecutive_skips");
     return train;
 }
 
@@ -222,12 +237,20 @@ ParallelConfig bind_parallel(const Reader& read) {
 }
 
 PrecisionConfig bind_precision(const Reader& read) {
-    const Names<NumberType> types = {{"float32", NumberType::float32}};
+    const Names<NumberType> types = {{"bfloat16", NumberType::bfloat16}, {"float32", NumberType::float32}};
     PrecisionConfig precision;
     precision.param_dtype = read.name("precision.param_dtype", types);
     precision.grad_dtype = read.name("precision.grad_dtype", types);
     precision.deterministic = read.boolean("precision.deterministic");
     return precision;
+}
+
+RecomputeConfig bind_recompute(const Reader& read) {
+    using model::RecomputeMode;
+    return {read.name<RecomputeMode>("recompute.mode", {{"none", RecomputeMode::none},
+                                                        {"attention", RecomputeMode::attention},
+                                                        {"block", RecomputeMode::block}}),
+            read.integer("recompute.every")};
 }
 
 TelemetryConfig bind_telemetry(const Reader& read) {
@@ -241,6 +264,7 @@ TelemetryConfig bind_telemetry(const Reader& read) {
         "telemetry.log_level",
         {{"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warn", LogLevel::warn}, {"error", LogLevel::error}});
     telemetry.rank_logs = read.boolean("telemetry.rank_logs");
+    telemetry.health_interval = read.integer("telemetry.health_interval");
     return telemetry;
 }
 
@@ -250,11 +274,13 @@ TrainConfig bind_document(const Document& document) {
     const Reader read(document);
     TrainConfig config;
     config.model = bind_model(read);
+    config.init_from = read.optional_text("model.init_from");
     config.data = bind_data(read);
     config.train = bind_train(read);
     config.optimizer = bind_optimizer(read);
     config.parallel = bind_parallel(read);
     config.precision = bind_precision(read);
+    config.recompute = bind_recompute(read);
     config.checkpoint.export_at_end = read.boolean("checkpoint.export_at_end");
     config.telemetry = bind_telemetry(read);
     config.device = read.name<DeviceChoice>("device", {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}});

@@ -139,8 +139,20 @@ class Import {
 ImportedModel import_hf_config(JsonValue& root, std::vector<std::string>& errors) {
     JsonValue* model = root.find("model");
     const JsonValue* path = model != nullptr ? model->find("hf_config") : nullptr;
-    if (path == nullptr || !path->is(Kind::string)) return {};
-    return Import(*model, path->text, errors).run();
+    if (path != nullptr && path->is(Kind::string)) return Import(*model, path->text, errors).run();
+    // Weights to start from describe their model themselves.
+    const JsonValue* weights = model != nullptr ? model->find("init_from") : nullptr;
+    if (weights == nullptr || !weights->is(Kind::string)) return {};
+    const std::string file = (std::filesystem::path(weights->text) / "config.json").string();
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored)) {
+        errors.push_back("config: model.init_from = " + message_text(weights->text) +
+                         ": must be a directory with config.json and safetensors");
+        ImportedModel nothing;
+        nothing.readable = false;
+        return nothing;
+    }
+    return Import(*model, file, errors).run();
 }
 
 }  // namespace mfsdp::runtime

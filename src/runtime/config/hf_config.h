@@ -13,9 +13,9 @@ struct ImportedModel {
     std::vector<std::string> notices;  ///< for the log
 };
 
-/// Merges the Hugging Face file named by `model.hf_config`, if any, into the `model` section of `root`: keys of the
-/// schema that the section lacks are taken over, the rest is kept aside. Keys that would change the computation in a
-/// way mfsdp does not know are errors.
+/// Merges the Hugging Face file named by `model.hf_config`, else that of `model.init_from`, if any, into the `model`
+/// section of `root`: keys of the schema that the section lacks are taken over, the rest is kept aside. Keys that would
+/// change the computation in a way mfsdp does not know are errors.
 [[nodiscard]] ImportedModel import_hf_config(JsonValue& root, std::vector<std::string>& errors);
 
 }  // namespace mfsdp::runtime

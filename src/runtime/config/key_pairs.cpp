@@ -23,6 +23,7 @@ class PairCheck {
         check_bytes_vocabulary();
         check_rates();
         check_tokens();
+        check_validation();
         check_device();
     }
 
@@ -121,6 +122,13 @@ class PairCheck {
         const double tokens = static_cast<double>(*steps) * static_cast<double>(*batch) * static_cast<double>(*length);
         if (tokens < static_cast<double>(std::numeric_limits<std::int64_t>::max())) return;
         report("train.steps x global_batch_size x seq_len: more tokens than 64 bits count, must be < 2^63");
+    }
+
+    void check_validation() {
+        const auto interval = integer("train.eval_interval");
+        const JsonValue* valid = document_.find("data.valid");
+        if (!interval || *interval == 0 || valid == nullptr || !valid->items.empty()) return;
+        report(shown("train.eval_interval") + ": needs data.valid");
     }
 
     void check_device() {

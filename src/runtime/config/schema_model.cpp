@@ -21,13 +21,14 @@ std::vector<KeyRow> model_keys() {
             .required()
             .names({"gpt2", "llama"}, {"qwen3"}),
         string("model.hf_config")
-            .meaning("a Hugging Face `config.json` read first; keys beside it override, and need not be given here. "
+            .meaning("a Hugging Face `config.json` read first (null: that of `init_from`, if set); keys beside it "
+                     "override, and need not be given here. "
                      "Keys without effect on training are kept for exported models and logged once; `torch_dtype` and "
                      "`dtype` yield to `precision.param_dtype`; `rope_parameters` of type default gives `rope_theta`")
             .allowed("an existing file"),
         string("model.init_from")
-            .meaning("start from these Hugging Face weights; null: random from `train.seed`")
-            .later({"null"}),
+            .meaning("start from these Hugging Face weights, in one file or sharded; null: random from `train.seed`")
+            .allowed("directory with safetensors"),
         integer("model.vocab_size")
             .meaning("token files may have fewer; the byte tokenizer needs 257")
             .required()

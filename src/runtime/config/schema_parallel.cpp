@@ -39,7 +39,8 @@ std::vector<KeyRow> parallel_and_precision_keys() {
                    .names({"balanced", "bytes", "flops", "round_robin"})),
         planner_weight("parallel.planner.weights.bytes")
             .meaning("a rank's load is max(bytes x share of bytes, flops x share of FLOPs)"),
-        planner_weight("parallel.planner.weights.flops").meaning("a rank's load is max(bytes x share of bytes, flops x share of FLOPs)"),
+        planner_weight("parallel.planner.weights.flops")
+            .meaning("a rank's load is max(bytes x share of bytes, flops x share of FLOPs)"),
         owning(name("parallel.collectives.gather", "\"auto\"")
                    .meaning("auto: the cheapest by the link costs, for each group")
                    .names({"auto", "direct", "ring"}, {"scatter_allgather", "hierarchical"})),
@@ -76,21 +77,19 @@ std::vector<KeyRow> parallel_and_precision_keys() {
         integer("parallel.check_replicas_interval", "0")
             .meaning("every so many steps compare hashes of replicated values, difference: exit 5")
             .later({"0"}),
-        // The default stays the page's, so that a file without the key does not change its meaning later.
         name("precision.param_dtype", "\"bfloat16\"")
-            .meaning("weights and activations")
-            .names({"float32"}, {"bfloat16"})
-            .hint("set \"float32\""),
+            .meaning("weights and activations; masters, sums and optimizer state are float32")
+            .names({"bfloat16", "float32"}),
         name("precision.grad_dtype")
             .meaning("one micro-batch's gradient, also on the wire; null: `param_dtype`")
-            .names({"float32"}, {"bfloat16"}),
+            .names({"bfloat16", "float32"}),
         boolean("precision.deterministic", "true")
             .meaning("only kernels with a fixed order of additions")
             .later({"true"}),
         name("recompute.mode", "\"none\"")
-            .meaning("redo in backward: nothing, attention, the whole block")
-            .later({"\"none\""}),
-        integer("recompute.every").meaning("in every k-th block").later({}),
+            .meaning("redo in backward: nothing, attention, the whole block; the same bits in every mode")
+            .names({"none", "attention", "block"}),
+        integer("recompute.every", "1").meaning("in every k-th block").at_least(1),
     };
 }
 

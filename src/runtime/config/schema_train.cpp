@@ -8,16 +8,16 @@ constexpr std::int64_t kNoCeiling = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-// Off values: where the page's default is the feature itself (skip, tensorboard, saving), the off value is what does
-// nothing: stop, false, interval 0. Keys that only tune a missing feature and have no value that means "nothing"
-// (sample_tokens, checkpoint.keep_latest_k, load_optimizer, ...) have no off value: giving them at all is refused.
+// Off values: where the page's default is the feature itself (tensorboard, saving), the off value is what does nothing:
+// false, interval 0. Keys that only tune a missing feature and have no value that means "nothing"
+// (checkpoint.keep_latest_k, load_optimizer, ...) have no off value: giving them at all is refused.
 std::vector<KeyRow> data_and_train_keys() {
     return {
         string_list("data.train", "[]")
             .meaning("patterns of token files")
             .required()
             .allowed("a list of at least one pattern"),
-        string_list("data.valid", "[]").meaning("patterns of token files for validation").later({"[]"}),
+        string_list("data.valid", "[]").meaning("patterns of token files for validation"),
         name("data.format", "\"tokens\"")
             .meaning("tokens: kind found by its magic; bytes: raw text")
             .names({"tokens", "bytes"}),
@@ -36,26 +36,28 @@ std::vector<KeyRow> data_and_train_keys() {
             .meaning("initial weights, equal for every number of ranks")
             .at_least_zero()
             .ceiling(kNoCeiling),
-        integer("train.eval_interval", "0").meaning("validation every so many steps, 0 never").later({"0"}),
-        integer("train.eval_samples", "0").meaning("sequences per validation, 0 all").later({"0"}),
+        integer("train.eval_interval", "0")
+            .meaning("validation every so many steps and after the last one, 0 never")
+            .at_least_zero(),
+        integer("train.eval_samples", "0").meaning("sequences per validation, 0 all").at_least_zero(),
         integer("train.sample_interval", "0")
             .meaning("every so many steps and at the end generate text; 0 never")
-            .later({"0"}),
-        integer("train.sample_tokens").meaning("tokens to generate, greedily").later({}),
+            .at_least_zero(),
+        integer("train.sample_tokens", "64").meaning("tokens to generate, greedily").at_least(1),
         string("train.sample_prompt", "\"\"")
-            .meaning("text for the byte tokenizer, else ids \"12 7 9\"")
-            .later({"\"\""}),
+            .meaning("text for the byte tokenizer, else ids \"12 7 9\"; empty: the end of a document (bytes) or the "
+                     "first token of `data.train`"),
         number("train.z_loss", "0")
             .meaning("adds z_loss x mean of (log Z)^2; not part of the logged `loss`")
-            .later({"0"}),
+            .at_least_zero(),
         string_list("train.frozen", "[]")
-            .meaning("patterns of parameters that are not trained: no gradient, no state, not in the norm")
-            .later({"[]"}),
-        name("train.nonfinite", "\"stop\"")
-            .meaning("a non-finite loss or norm on any rank ends the run, exit 5")
-            .names({"stop"}, {"skip"})
-            .hint("set \"stop\""),
-        integer("train.max_consecutive_skips", "0").meaning("more skipped steps in a row: exit 5").later({"0"}),
+            .meaning("patterns of parameters that are not trained: no gradient, no state, not in the norm"),
+        name("train.nonfinite", "\"skip\"")
+            .meaning(
+                "a non-finite loss or norm on any rank: all ranks leave all state untouched and go on, or stop with "
+                "exit 5")
+            .names({"skip", "stop"}),
+        integer("train.max_consecutive_skips", "10").meaning("more skipped steps in a row: exit 5").at_least_zero(),
         number("train.exit_duration_minutes").meaning("save and exit 75 after this time").later({"null"}),
     };
 }
@@ -97,10 +99,12 @@ std::vector<KeyRow> checkpoint_and_telemetry_keys() {
         name("telemetry.log_level", "\"info\"")
             .meaning("least important message that is logged")
             .names({"debug", "info", "warn", "error"}),
-        boolean("telemetry.rank_logs", "false").meaning("a log file for every rank").later({"false"}),
+        boolean("telemetry.rank_logs", "false").meaning("a log file for every rank"),
         integer("telemetry.health_interval", "0")
-            .meaning("every so many steps a `health` line per matrix; 0 never")
-            .later({"0"}),
+            .meaning(
+                "every so many steps a `health` line per matrix in metrics.jsonl: update/weight RMS, orthogonality "
+                "error of the update, gradient RMS; 0 never")
+            .at_least_zero(),
         name("device", "\"auto\"").meaning("cuda only in programs built with it").names({"auto", "cpu", "cuda"}),
         integer("threads")
             .meaning("compute threads per rank; null: OMP_NUM_THREADS if set, else cores / ranks on the node")

@@ -85,7 +85,8 @@ class ValueCheck {
     bool check_string(const JsonValue& value) {
         if (!value.is(Kind::string)) return wrong_type(value);
         // A path with a zero byte would silently name another file.
-        const bool usable = !value.text.empty() && value.text.find('\0') == std::string::npos;
+        const bool may_be_empty = row_.default_json == "\"\"";
+        const bool usable = (may_be_empty || !value.text.empty()) && value.text.find('\0') == std::string::npos;
         return usable || not_allowed(value);
     }
 

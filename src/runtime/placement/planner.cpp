@@ -158,32 +158,43 @@ void apply_strategy(Strategy strategy, MatrixShard& shard, const Placement& part
     throw ConfigError("config: parallel.strategy: not supported by this version");
 }
 
-void make_groups(const model::ModelSpec& spec, ShardPlan& plan) {
-    std::vector<std::vector<std::int64_t>> users(spec.parameters.size());
-    for (std::size_t unit = 0; unit < spec.units.size(); ++unit) {
-        for (const std::int64_t parameter : spec.units[unit].parameters) {
-            users[at(parameter)].push_back(static_cast<std::int64_t>(unit));
-        }
+/// Panels of a vocabulary table, for a unit that visits it; the units of a tied table share its groups.
+const std::vector<std::int64_t>& panel_groups(const model::ModelSpec& spec, std::int64_t parameter,
+                                              std::vector<std::vector<std::int64_t>>& of_table, ShardPlan& plan) {
+    std::vector<std::int64_t>& groups = of_table[at(parameter)];
+    if (!groups.empty()) return groups;
+    const std::string& name = spec.parameters[at(parameter)].name;
+    for (std::int64_t panel = 0; panel < spec.panels(); ++panel) {
+        groups.push_back(static_cast<std::int64_t>(plan.groups.size()));
+        plan.groups.push_back({spec.panels() == 1 ? name : name + " panel " + std::to_string(panel),
+                               {{parameter, spec.panel_begin(panel), spec.panel_rows(panel)}},
+                               {}});
     }
-    plan.unit_groups.resize(spec.units.size());
-    std::vector<std::int64_t> group_of(spec.parameters.size(), -1);
+    return groups;
+}
+
+void make_groups(const model::ModelSpec& spec, ShardPlan& plan) {
+    std::vector<std::vector<std::int64_t>> of_table(spec.parameters.size());
     for (std::size_t unit = 0; unit < spec.units.size(); ++unit) {
-        std::int64_t own_group = -1;
-        for (const std::int64_t parameter : spec.units[unit].parameters) {
-            const bool shared = users[at(parameter)].size() > 1;
-            std::int64_t& group = group_of[at(parameter)];
-            if (group < 0 && !shared && own_group >= 0) group = own_group;
-            if (group < 0) {
-                group = static_cast<std::int64_t>(plan.groups.size());
-                plan.groups.push_back(
-                    {shared ? spec.parameters[at(parameter)].name : spec.units[unit].name, {}, users[at(parameter)]});
+        const model::UnitSpec& description = spec.units[unit];
+        UnitGroups groups;
+        for (std::size_t position = 0; position < description.parameters.size(); ++position) {
+            const std::int64_t parameter = description.parameters[position];
+            if (static_cast<std::int64_t>(position) == description.table) {
+                groups.panels = panel_groups(spec, parameter, of_table, plan);
+                continue;
             }
-            if (!shared) own_group = group;
-            std::vector<std::int64_t>& members = plan.groups[at(group)].parameters;
-            if (std::find(members.begin(), members.end(), parameter) == members.end()) members.push_back(parameter);
-            std::vector<std::int64_t>& of_unit = plan.unit_groups[unit];
-            if (std::find(of_unit.begin(), of_unit.end(), group) == of_unit.end()) of_unit.push_back(group);
+            if (groups.parameters < 0) {
+                groups.parameters = static_cast<std::int64_t>(plan.groups.size());
+                plan.groups.push_back({description.name, {}, {}});
+            }
+            plan.groups[at(groups.parameters)].slots.push_back({parameter, 0, spec.parameters[at(parameter)].rows()});
         }
+        if (groups.parameters >= 0) plan.groups[at(groups.parameters)].users.push_back(static_cast<std::int64_t>(unit));
+        for (const std::int64_t group : groups.panels) {
+            plan.groups[at(group)].users.push_back(static_cast<std::int64_t>(unit));
+        }
+        plan.unit_groups.push_back(std::move(groups));
     }
 }
 
@@ -210,6 +221,7 @@ ShardPlan make_shard_plan(const PlannerInput& input) {
         const Placement partitioned =
             input.roles[i] == Role::rows ? Placement::even_rows(rows, ranks) : Placement::whole(owner_of[i], rows);
         apply_strategy(input.strategy, plan.shards[i], partitioned, Placement::replicated(rows, ranks));
+        if (!input.frozen.empty() && input.frozen[i]) plan.shards[i].gradient = plan.shards[i].optimizer = {};
     }
     make_groups(input.spec, plan);
     return plan;

@@ -42,8 +42,9 @@ std::int64_t accumulator_bytes(const RankContext& context, const ParameterStore&
 }  // namespace
 
 GradientStore::GradientStore(const RankContext& context, const ParameterStore& weights, std::int64_t micro_batches,
-                             const comm::BuildOptions& build, std::int64_t leaf_bytes)
+                             const StoreOptions& options, std::int64_t leaf_bytes)
     : context_(context),
+      dtype_(options.grad_dtype),
       accumulators_(context.device, context.ledger, device::MemoryCategory::gradients,
                     accumulator_bytes(context, weights)),
       pool_(context.device, context.ledger, device::MemoryCategory::gradient_buffers, leaf_bytes) {
@@ -59,29 +60,26 @@ GradientStore::GradientStore(const RankContext& context, const ParameterStore& w
     for (std::size_t g = 0; g < context.plan.groups.size(); ++g) {
         const GroupLayout& layout = weights.layout(static_cast<std::int64_t>(g));
         Group group;
-        group.elements = layout.elements();
+        group.elements = layout.leaf_elements();
         group.accumulator_elements = layout.gradient_elements(context.rank);
         group.accumulator_offset = offset;
         offset += group.accumulator_elements * static_cast<std::int64_t>(context.plan.groups[g].users.size());
         for (const Variant& variant : distinct) {
-            group.variants.push_back(
-                comm::build_direct_sum(layout.reduce(variant.contributors, variant.accumulate), context.rank, build));
+            group.variants.push_back(comm::build_direct_sum(
+                layout.reduce(dtype_, variant.contributors, variant.accumulate), context.rank, options.build));
             scratch_bytes = std::max(scratch_bytes, group.variants.back().scratch_bytes);
         }
-        std::vector<std::int64_t> offsets;
-        for (std::size_t slot = 0; slot < context.plan.groups[g].parameters.size(); ++slot) {
-            offsets.push_back(layout.full_offset(static_cast<std::int64_t>(slot)));
+        for (std::size_t slot = 0; slot < context.plan.groups[g].slots.size(); ++slot) {
+            group.leaf_offsets.push_back(layout.leaf_offset(static_cast<std::int64_t>(slot)));
         }
-        full_offsets_.push_back(std::move(offsets));
         groups_.push_back(std::move(group));
     }
     scratch_ = device::Buffer(context.device, context.ledger, device::MemoryCategory::transfer, scratch_bytes);
-    // A step allocates nothing: what grows in it has its size from here on.
-    std::size_t parameters = 0, groups = 0;
+    // A step allocates nothing: what grows in it has its size from here on. A visit writes two groups at most.
+    std::size_t parameters = 0;
     for (const model::UnitSpec& unit : context.spec.units) parameters = std::max(parameters, unit.parameters.size());
-    for (const std::vector<std::int64_t>& of_unit : context.plan.unit_groups) groups = std::max(groups, of_unit.size());
     bound_.reserve(parameters);
-    in_flight_.reserve(kLeavesInFlight + groups);
+    in_flight_.reserve(kLeavesInFlight + 2);
 }
 
 std::int64_t GradientStore::use_of(std::int64_t group, std::int64_t unit) const {
@@ -99,41 +97,44 @@ void GradientStore::retire_oldest() {
     pool_.release(oldest.block, oldest.done);
 }
 
-std::span<const Tensor> GradientStore::begin_leaf(std::int64_t unit) {
+std::span<const Tensor> GradientStore::begin_leaf(const Visit& visit) {
     std::size_t begun = 0;
-    for (const std::int64_t g : context_.plan.unit_groups[index(unit)]) {
+    bound_.assign(context_.spec.units[index(visit.work.unit)].parameters.size(), Tensor{});
+    for (const std::int64_t g : visit.writes) {
         Group& group = groups_[index(g)];
         MFSDP_ASSERT(!group.has_leaf, "a leaf is reduced before the next one is begun");
         while (in_flight_.size() + begun >= kLeavesInFlight && !in_flight_.empty()) retire_oldest();
-        group.leaf = pool_.allocate(group.elements * kFloatBytes, context_.compute);
+        group.leaf = pool_.allocate(group.elements * device::size_of(dtype_), context_.compute);
         group.has_leaf = true;
         ++begun;
-    }
-    bound_.clear();
-    for (const std::int64_t parameter : context_.spec.units[index(unit)].parameters) {
-        const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-        for (const std::int64_t g : context_.plan.unit_groups[index(unit)]) {
-            const std::vector<std::int64_t>& members = context_.plan.groups[index(g)].parameters;
-            const auto found = std::find(members.begin(), members.end(), parameter);
-            if (found == members.end()) continue;
-            std::byte* const address =
-                groups_[index(g)].leaf.data + full_offsets_[index(g)][index(found - members.begin())] * kFloatBytes;
-            bound_.push_back(as_parameter(spec, address));
-        }
+        bind_leaf(g, visit.work.unit);
     }
     return bound_;
 }
 
-void GradientStore::reduce(std::int64_t unit, std::int64_t micro_step) {
-    for (const std::int64_t g : context_.plan.unit_groups[index(unit)]) {
+void GradientStore::bind_leaf(std::int64_t g, std::int64_t unit) {
+    const std::vector<std::int64_t>& parameters = context_.spec.units[index(unit)].parameters;
+    const std::vector<GroupSlot>& slots = context_.plan.groups[index(g)].slots;
+    const Group& group = groups_[index(g)];
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        if (group.leaf_offsets[slot] < 0) continue;
+        const auto found = std::find(parameters.begin(), parameters.end(), slots[slot].parameter);
+        std::byte* const address = group.leaf.data + group.leaf_offsets[slot] * device::size_of(dtype_);
+        bound_[index(found - parameters.begin())] = as_parameter(context_.spec.parameters[index(slots[slot].parameter)],
+                                                                 address, dtype_, slots[slot].row_count);
+    }
+}
+
+void GradientStore::reduce(const Visit& visit) {
+    for (const std::int64_t g : visit.writes) {
         Group& group = groups_[index(g)];
-        const comm::TransferSchedule& schedule = group.variants[variant_of_micro_step_[index(micro_step)]];
+        const comm::TransferSchedule& schedule = group.variants[variant_of_micro_step_[index(visit.micro_step)]];
         comm::TransferBuffers memory;
         memory[comm::BufferRole::gradient] = group.has_leaf ? group.leaf.data : nullptr;
         if (accumulators_.bytes() > 0) {
             memory[comm::BufferRole::accumulator] =
                 accumulators_.data() +
-                (group.accumulator_offset + use_of(g, unit) * group.accumulator_elements) * kFloatBytes;
+                (group.accumulator_offset + use_of(g, visit.work.unit) * group.accumulator_elements) * kFloatBytes;
         }
         memory[comm::BufferRole::scratch] = scratch_.data();
         // Started on every rank, also where it is empty: schedules of a lane are numbered alike on all ranks.

@@ -12,14 +12,13 @@ namespace mfsdp::runtime {
 
 namespace {
 
-using device::DType;
 using device::Tensor;
 
-std::int64_t total_at_rest(const RankContext& context) {
+/// Elements of this rank over all groups, `of` one of GroupLayout's counts.
+std::int64_t total(const RankContext& context, std::int64_t (GroupLayout::*of)(int) const) {
     std::int64_t elements = 0;
     for (std::size_t group = 0; group < context.plan.groups.size(); ++group) {
-        elements +=
-            GroupLayout(context.spec, context.plan, static_cast<std::int64_t>(group)).at_rest_elements(context.rank);
+        elements += (GroupLayout(context.spec, context.plan, static_cast<std::int64_t>(group)).*of)(context.rank);
     }
     return elements;
 }
@@ -40,7 +39,7 @@ std::vector<GroupAlgorithms> choose_algorithms(const model::ModelSpec& spec, con
         const auto choose = [&](const comm::Movement& movement) {
             return comm::choose_gather(movement, options.gather, mesh, options.links, options.build);
         };
-        result.push_back({choose(layout.gather()), choose(layout.publish())});
+        result.push_back({choose(layout.gather(options.param_dtype)), choose(layout.publish(options.param_dtype))});
     }
     return result;
 }
@@ -51,13 +50,13 @@ Lease::~Lease() {
 
 std::span<const Tensor> Lease::weights() const { return store_->bound_; }
 
-ParameterStore::ParameterStore(const RankContext& context, const StoreOptions& options, std::int64_t micro_steps,
-                               std::int64_t gathered_bytes)
+ParameterStore::ParameterStore(const RankContext& context, const StoreOptions& options, std::int64_t gathered_bytes)
     : context_(context),
       options_(options),
-      visits_(visit_sequence(context.spec, context.plan, micro_steps)),
-      places_(context.spec.parameters.size()),
-      weights_(context.device, context.ledger, device::MemoryCategory::weights, total_at_rest(context) * kFloatBytes),
+      weights_(context.device, context.ledger, device::MemoryCategory::weights,
+               total(context, &GroupLayout::at_rest_elements) * device::size_of(options.param_dtype)),
+      masters_(context.device, context.ledger, device::MemoryCategory::masters,
+               has_masters() ? total(context, &GroupLayout::gradient_elements) * kFloatBytes : 0),
       pool_(context.device, context.ledger, device::MemoryCategory::gathered, gathered_bytes),
       lane_(context.device.make_stream()) {
     if (options_.algorithms.empty()) {
@@ -67,6 +66,7 @@ ParameterStore::ParameterStore(const RankContext& context, const StoreOptions& o
     for (std::size_t group = 0; group < context.plan.groups.size(); ++group)
         build_group(static_cast<std::int64_t>(group));
     even_out_blocks();
+    list_owned();
     std::size_t most = 0;
     for (const model::UnitSpec& unit : context.spec.units) most = std::max(most, unit.parameters.size());
     bound_.reserve(most);
@@ -81,55 +81,54 @@ void ParameterStore::build_group(std::int64_t index_of_group) {
     Group& group = groups_.back();
     group.at_rest_offset = begin;
     const GroupAlgorithms& algorithms = options_.algorithms[index(index_of_group)];
-    const comm::Movement gather = group.layout.gather();
+    const comm::Movement gather = group.layout.gather(options_.param_dtype);
     group.gather = comm::build_gather(algorithms.gather, gather, context_.rank, options_.build);
-    const comm::Movement publish = group.layout.publish();
+    const comm::Movement publish = group.layout.publish(options_.param_dtype);
     group.publish = comm::build_gather(algorithms.publish, publish, context_.rank, options_.build);
     group.gathers = moves_anything(gather);
     group.publishes = moves_anything(publish);
     MFSDP_ASSERT(group.gather.scratch_bytes == 0 && group.publish.scratch_bytes == 0, "gathers need no scratch");
     group.gathered_offsets = group.layout.gathered_offsets(context_.rank);
-    group.gathered_bytes = group.layout.gathered_elements(context_.rank) * kFloatBytes;
+    group.gathered_bytes = group.layout.gathered_elements(context_.rank) * value_bytes();
 
-    const std::vector<std::int64_t>& parameters = context_.plan.groups[index(index_of_group)].parameters;
-    group.resting.resize(parameters.size());
+    const std::vector<GroupSlot>& slots = context_.plan.groups[index(index_of_group)].slots;
+    group.resting.resize(slots.size());
     for (const LocalSegment& segment : group.layout.at_rest(context_.rank)) {
-        const std::int64_t parameter = parameters[index(segment.slot)];
-        if (segment.row_count == context_.spec.parameters[index(parameter)].rows()) {
+        const GroupSlot& slot = slots[index(segment.slot)];
+        if (segment.row_count == slot.row_count) {
             group.resting[index(segment.slot)] =
-                rows_view(parameter, group.at_rest_offset + segment.offset, segment.row_count);
+                rows_view(slot.parameter, group.at_rest_offset + segment.offset, segment.row_count);
         }
-    }
-    for (std::size_t slot = 0; slot < parameters.size(); ++slot) {
-        places_[index(parameters[slot])] = {index_of_group, static_cast<std::int64_t>(slot)};
     }
 }
 
 void ParameterStore::even_out_blocks() {
     // What a rank need not gather differs from block to block, by what it owns. Blocks of one size leave no holes in
-    // the pool when they take turns; what is smaller takes as much, so that a block fits where it was.
-    const auto is_block = [&](std::size_t g) {
-        const std::vector<std::int64_t>& users = context_.plan.groups[g].users;
-        return users.size() == 1 && users[0] > 0 && users[0] < context_.spec.head_unit();
+    // the pool when they take turns; what is smaller takes as much, so that a block fits where it was. The panels of a
+    // table likewise.
+    const auto kind = [&](std::size_t g) {
+        const std::int64_t unit = context_.plan.groups[g].users.front();
+        const bool is_block = unit > 0 && unit < context_.spec.head_unit();
+        return is_block ? std::int64_t{-1} : context_.plan.groups[g].slots.front().parameter;
     };
-    std::int64_t largest = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-        if (is_block(g)) largest = std::max(largest, groups_[g].gathered_bytes);
-    }
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-        const std::int64_t bytes = groups_[g].gathered_bytes;
-        groups_[g].pooled_bytes = bytes > 0 ? std::max(largest, bytes) : 0;
+        std::int64_t largest = 0;
+        for (std::size_t other = 0; other < groups_.size(); ++other) {
+            if (kind(other) == kind(g)) largest = std::max(largest, groups_[other].gathered_bytes);
+        }
+        groups_[g].pooled_bytes = groups_[g].gathered_bytes > 0 ? largest : 0;
     }
 }
 
 Tensor ParameterStore::rows_view(std::int64_t parameter, std::int64_t offset, std::int64_t rows) const {
     const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-    return as_parameter(spec, weights_.view(DType::float32, {rows * spec.columns()}, offset * kFloatBytes), rows);
+    return as_parameter(spec, weights_.view(options_.param_dtype, {rows * spec.columns()}, offset * value_bytes()),
+                        rows);
 }
 
 comm::TransferBuffers ParameterStore::buffers(const Group& group) const {
     comm::TransferBuffers result;
-    if (weights_.bytes() > 0) result[comm::BufferRole::shard] = weights_.data() + group.at_rest_offset * kFloatBytes;
+    if (weights_.bytes() > 0) result[comm::BufferRole::shard] = weights_.data() + group.at_rest_offset * value_bytes();
     result[comm::BufferRole::gathered] = group.block.data;
     return result;
 }
@@ -167,9 +166,9 @@ void ParameterStore::start_gather(Group& group) {
 void ParameterStore::prefetch(std::int64_t visit) {
     std::int64_t planned = 0;
     const auto end =
-        std::min<std::int64_t>(visit + options_.prefetch_units, static_cast<std::int64_t>(visits_.size()) - 1);
+        std::min<std::int64_t>(visit + options_.prefetch_units, static_cast<std::int64_t>(visits_->size()) - 1);
     for (std::int64_t ahead = visit + 1; ahead <= end; ++ahead) {
-        for (const std::int64_t group : visits_[index(ahead)].reads) {
+        for (const std::int64_t group : (*visits_)[index(ahead)].reads) {
             planned += groups_[index(group)].gathered_bytes;
             // Limited by planned bytes, never by free memory, so that every step does the same. What a rank need not
             // gather differs between ranks, and so may the place where they stop: gathers still start in the order of
@@ -180,26 +179,34 @@ void ParameterStore::prefetch(std::int64_t visit) {
     }
 }
 
-void ParameterStore::bind(const Visit& visit) {
-    bound_.clear();
-    for (const std::int64_t parameter : context_.spec.units[index(visit.unit)].parameters) {
-        const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-        const Place place = places_[index(parameter)];
-        const Group& group = groups_[index(place.group)];
-        const std::int64_t offset = group.gathered_offsets[index(place.slot)];
-        if (visit.reads.empty()) {
-            bound_.push_back(as_parameter(spec, nullptr));
-        } else if (offset < 0) {
-            bound_.push_back(group.resting[index(place.slot)]);
-        } else {
-            bound_.push_back(as_parameter(spec, group.block.data + offset * kFloatBytes));
-        }
+void ParameterStore::bind_group(std::int64_t g, std::int64_t unit) {
+    const std::vector<std::int64_t>& parameters = context_.spec.units[index(unit)].parameters;
+    const std::vector<GroupSlot>& slots = context_.plan.groups[index(g)].slots;
+    const Group& group = groups_[index(g)];
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        const auto found = std::find(parameters.begin(), parameters.end(), slots[slot].parameter);
+        MFSDP_ASSERT(found != parameters.end(), "a unit's groups hold its parameters");
+        const std::int64_t offset = group.gathered_offsets[slot];
+        const model::ParameterSpec& spec = context_.spec.parameters[index(slots[slot].parameter)];
+        bound_[index(found - parameters.begin())] = offset < 0
+                                                        ? group.resting[slot]
+                                                        : as_parameter(spec, group.block.data + offset * value_bytes(),
+                                                                       options_.param_dtype, slots[slot].row_count);
     }
 }
 
+void ParameterStore::bind(const Visit& visit) {
+    bound_.assign(context_.spec.units[index(visit.work.unit)].parameters.size(), Tensor{});
+    for (const std::int64_t group : visit.reads) bind_group(group, visit.work.unit);
+}
+
+void ParameterStore::begin(const std::vector<Visit>& sequence) {
+    visits_ = &sequence;
+    lane_->wait(context_.compute.record());  // the weights that the sequence reads are complete
+}
+
 Lease ParameterStore::materialize(std::int64_t visit) {
-    const Visit& present = visits_[index(visit)];
-    if (visit == 0) lane_->wait(context_.compute.record());  // the weights of this step are complete
+    const Visit& present = (*visits_)[index(visit)];
     for (const std::int64_t group : present.reads) start_gather(groups_[index(group)]);
     prefetch(visit);
     {
@@ -214,14 +221,14 @@ Lease ParameterStore::materialize(std::int64_t visit) {
 }
 
 void ParameterStore::release(std::int64_t visit) noexcept {
-    const Visit& present = visits_[index(visit)];
+    const Visit& present = (*visits_)[index(visit)];
     for (std::size_t i = 0; i < present.reads.size(); ++i) {
         Group& group = groups_[index(present.reads[i])];
-        const bool until_backward = !options_.reshard_after_forward && !present.backward;
-        if (present.next_read[i] != Visit::kNever &&
-            (until_backward || present.next_read[i] - visit <= options_.prefetch_units)) {
-            continue;
-        }
+        const std::int64_t next = present.next_read[i];
+        const bool until_backward = !options_.reshard_after_forward && next != Visit::kNever &&
+                                    present.work.phase != model::Phase::backward &&
+                                    (*visits_)[index(next)].work.phase == model::Phase::backward;
+        if (next != Visit::kNever && (until_backward || next - visit <= options_.prefetch_units)) continue;
         pool_.release(group.block, context_.compute.record());
         gathered_bytes_ -= group.gathered_bytes;
         group.state = State::sharded;
@@ -234,6 +241,11 @@ void ParameterStore::quiesce() {
 }
 
 void ParameterStore::publish() {
+    if (has_masters()) {
+        for (const OwnedRows& rows : owned_) {
+            device::launch(context_.compute, device::Copy{.out = rows.resting, .in = rows.weight});
+        }
+    }
     for (Group& group : groups_) {
         if (!group.publishes) continue;
         group.published =

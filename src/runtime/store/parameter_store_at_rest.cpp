@@ -10,61 +10,107 @@
 
 namespace mfsdp::runtime {
 
+using device::Tensor;
+
 void ParameterStore::initialise(std::uint64_t seed) {
-    if (weights_.bytes() > 0) {
-        // Padding travels with its parameter and must not be left undefined.
+    // Padding travels with its parameter and must not be left undefined.
+    for (const auto& [buffer, dtype] :
+         {std::pair(&weights_, options_.param_dtype), std::pair(&masters_, device::DType::float32)}) {
+        if (buffer->bytes() == 0) continue;
         device::launch(context_.compute,
-                       device::Fill{weights_.view(device::DType::float32, {weights_.bytes() / kFloatBytes}), 0.0});
+                       device::Fill{buffer->view(dtype, {buffer->bytes() / device::size_of(dtype)}), 0.0});
     }
     for (std::size_t g = 0; g < groups_.size(); ++g) {
         for (const LocalSegment& segment : groups_[g].layout.at_rest(context_.rank)) {
-            const std::int64_t parameter = context_.plan.groups[g].parameters[index(segment.slot)];
+            const std::int64_t parameter = context_.plan.groups[g].slots[index(segment.slot)].parameter;
             model::initialise(context_.compute, context_.spec.parameters[index(parameter)],
                               rows_view(parameter, groups_[g].at_rest_offset + segment.offset, segment.row_count),
                               segment.row_begin, seed);
         }
     }
+    if (!has_masters()) return;
+    for (const OwnedRows& rows : owned_) {
+        model::initialise(context_.compute, context_.spec.parameters[index(rows.parameter)], rows.weight,
+                          rows.row_begin, seed);
+    }
 }
 
-void ParameterStore::load(std::int64_t parameter, std::span<const float> values) {
-    const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-    MFSDP_ASSERT(static_cast<std::int64_t>(values.size()) == spec.count(), "a whole parameter is given: " + spec.name);
-    const Place place = places_[index(parameter)];
-    const Group& group = groups_[index(place.group)];
-    for (const LocalSegment& segment : group.layout.at_rest(context_.rank)) {
-        if (segment.slot != place.slot || segment.row_count == 0) continue;
-        device::launch(
-            context_.compute,
-            device::CopyFromHost{rows_view(parameter, group.at_rest_offset + segment.offset, segment.row_count),
-                                 values.data() + segment.row_begin * spec.columns()});
+void ParameterStore::load(const ReadRows& read) {
+    constexpr std::int64_t kStagingElements = std::int64_t{4} << 20;
+    std::vector<float> values;
+    // `target` in its own type, [rows, columns] or a vector, from rows that begin at row_begin.
+    const auto fill = [&](std::int64_t parameter, const Tensor& target, std::int64_t row_begin, std::int64_t rows) {
+        const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
+        const std::int64_t step = std::max<std::int64_t>(1, kStagingElements / spec.columns());
+        for (std::int64_t done = 0; done < rows; done += step) {
+            const std::int64_t count = std::min(step, rows - done);
+            values.resize(index(count * spec.columns()));
+            read(parameter, row_begin + done, count, values);
+            const Tensor part = spec.shape.size() < 2 ? target : target.slice(0, done, count);
+            const device::Buffer staging(context_.device, context_.ledger, device::MemoryCategory::transfer,
+                                         count * spec.columns() * kFloatBytes);
+            const Tensor staged =
+                as_parameter(spec, staging.view(device::DType::float32, {count * spec.columns()}), count);
+            device::launch(context_.compute, device::CopyFromHost{staged, values.data()});
+            device::launch(context_.compute, device::Copy{.out = part, .in = staged});
+            context_.compute.synchronize();
+        }
+    };
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+        for (const LocalSegment& segment : groups_[g].layout.at_rest(context_.rank)) {
+            const std::int64_t parameter = context_.plan.groups[g].slots[index(segment.slot)].parameter;
+            fill(parameter, rows_view(parameter, groups_[g].at_rest_offset + segment.offset, segment.row_count),
+                 segment.row_begin, segment.row_count);
+        }
     }
-    context_.compute.synchronize();
+    if (!has_masters()) return;
+    for (const OwnedRows& rows : owned_) fill(rows.parameter, rows.weight, rows.row_begin, rows.row_count);
 }
 
 void ParameterStore::collect(std::int64_t parameter, std::span<float> values) {
-    const Place place = places_[index(parameter)];
-    const Group& group = groups_[index(place.group)];
-    const bool root = context_.rank == 0;
     const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-    const std::int64_t bytes = spec.count() * kFloatBytes;
-    const device::Buffer whole(context_.device, context_.ledger, device::MemoryCategory::transfer, root ? bytes : 0);
+    MFSDP_ASSERT(context_.rank != 0 || static_cast<std::int64_t>(values.size()) == spec.count(),
+                 "the whole parameter fits: " + spec.name);
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+        const std::vector<GroupSlot>& slots = context_.plan.groups[g].slots;
+        for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+            if (slots[slot].parameter != parameter) continue;
+            const std::span<float> part = values.empty()
+                                              ? values
+                                              : values.subspan(index(slots[slot].row_begin * spec.columns()),
+                                                               index(slots[slot].row_count * spec.columns()));
+            collect_slot(static_cast<std::int64_t>(g), static_cast<std::int64_t>(slot), part);
+        }
+    }
+}
+
+void ParameterStore::collect_slot(std::int64_t g, std::int64_t slot, std::span<float> values) {
+    const Group& group = groups_[index(g)];
+    const bool root = context_.rank == 0;
+    const auto count = static_cast<std::int64_t>(values.size());
+    const auto buffer = [&](std::int64_t element_bytes) {
+        return device::Buffer(context_.device, context_.ledger, device::MemoryCategory::transfer,
+                              root ? count * element_bytes : 0);
+    };
+    const device::Buffer whole = buffer(value_bytes());
     const comm::TransferSchedule schedule =
-        comm::build_direct_gather(group.layout.collect(place.slot), context_.rank, options_.build);
+        comm::build_direct_gather(group.layout.collect(options_.param_dtype, slot), context_.rank, options_.build);
     // Started on every rank, also where it is empty: schedules of a lane are numbered alike on all ranks.
     comm::TransferBuffers memory = buffers(group);
     memory[comm::BufferRole::gathered] = whole.data();
     last_transfer_ = context_.executor.start(schedule, comm::Lane::gather, memory, context_.compute.record());
     context_.compute.wait(last_transfer_);
     context_.compute.synchronize();
-    if (root) {
-        MFSDP_ASSERT(static_cast<std::int64_t>(values.size()) * kFloatBytes == bytes, "the whole parameter fits");
-        device::launch(context_.compute, device::CopyToHost{values.data(), as_parameter(spec, whole.data())});
-        context_.compute.synchronize();
-    }
+    if (!root) return;
+    const device::Buffer widened = buffer(kFloatBytes);
+    const Tensor out = widened.view(device::DType::float32, {count});
+    device::launch(context_.compute, device::Copy{.out = out, .in = whole.view(options_.param_dtype, {count})});
+    device::launch(context_.compute, device::CopyToHost{values.data(), out});
+    context_.compute.synchronize();
 }
 
-std::vector<OwnedRows> ParameterStore::owned() const {
-    std::vector<OwnedRows> result;
+void ParameterStore::list_owned() {
+    std::int64_t master_offset = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
         const Group& group = groups_[g];
         const std::vector<LocalSegment> resting = group.layout.at_rest(context_.rank);
@@ -74,15 +120,27 @@ std::vector<OwnedRows> ParameterStore::owned() const {
             MFSDP_ASSERT(rest != resting.end() && stepped.row_begin >= rest->row_begin &&
                              stepped.row_begin + stepped.row_count <= rest->row_begin + rest->row_count,
                          "rows are stepped where they rest");
-            const std::int64_t parameter = context_.plan.groups[g].parameters[index(stepped.slot)];
-            const std::int64_t columns = context_.spec.parameters[index(parameter)].columns();
+            const std::int64_t parameter = context_.plan.groups[g].slots[index(stepped.slot)].parameter;
+            const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
             const std::int64_t offset =
-                group.at_rest_offset + rest->offset + (stepped.row_begin - rest->row_begin) * columns;
-            result.push_back({parameter, static_cast<std::int64_t>(g), stepped.row_begin, stepped.row_count,
-                              rows_view(parameter, offset, stepped.row_count), stepped.offset});
+                group.at_rest_offset + rest->offset + (stepped.row_begin - rest->row_begin) * spec.columns();
+            OwnedRows rows{parameter,
+                           static_cast<std::int64_t>(g),
+                           stepped.row_begin,
+                           stepped.row_count,
+                           {},
+                           rows_view(parameter, offset, stepped.row_count),
+                           stepped.offset};
+            rows.weight = has_masters()
+                              ? as_parameter(spec,
+                                             masters_.view(device::DType::float32, {stepped.row_count * spec.columns()},
+                                                           (master_offset + stepped.offset) * kFloatBytes),
+                                             stepped.row_count)
+                              : rows.resting;
+            owned_.push_back(rows);
         }
+        master_offset += group.layout.gradient_elements(context_.rank);
     }
-    return result;
 }
 
 }  // namespace mfsdp::runtime

@@ -7,7 +7,7 @@
 
 namespace mfsdp::runtime {
 
-inline constexpr std::int64_t kFloatBytes = 4;  ///< weights and gradients are float32
+inline constexpr std::int64_t kFloatBytes = 4;  ///< masters and accumulators are float32
 
 /// `flat` [rows x columns] as `rows` rows of a parameter: [rows, columns], or [n] for a vector, which is never cut.
 [[nodiscard]] inline device::Tensor as_parameter(const model::ParameterSpec& spec, const device::Tensor& flat,
@@ -15,9 +15,10 @@ inline constexpr std::int64_t kFloatBytes = 4;  ///< weights and gradients are f
     return spec.shape.size() < 2 ? flat : flat.reshape({rows, spec.columns()});
 }
 
-/// A whole parameter at an address; nullptr gives an undefined tensor of the right shape.
-[[nodiscard]] inline device::Tensor as_parameter(const model::ParameterSpec& spec, std::byte* address) {
-    return as_parameter(spec, device::Tensor::dense(address, device::DType::float32, {spec.count()}), spec.rows());
+/// `rows` rows of a parameter at an address; nullptr gives an undefined tensor of the right shape.
+[[nodiscard]] inline device::Tensor as_parameter(const model::ParameterSpec& spec, std::byte* address,
+                                                 device::DType dtype, std::int64_t rows) {
+    return as_parameter(spec, device::Tensor::dense(address, dtype, {rows * spec.columns()}), rows);
 }
 
 }  // namespace mfsdp::runtime

@@ -75,6 +75,27 @@ std::string metrics_line(const TrainRecord& record) {
     return line.text();
 }
 
+std::string metrics_line(const EvalRecord& record) {
+    JsonLine line;
+    line.add("kind", std::string_view("eval"))
+        .add("step", record.step)
+        .add("eval_loss", record.eval_loss)
+        .add("eval_targets", record.eval_targets)
+        .add("eval_s", record.eval_s);
+    return line.text();
+}
+
+std::string metrics_line(const HealthRecord& record) {
+    JsonLine line;
+    line.add("kind", std::string_view("health"))
+        .add("step", record.step)
+        .add("parameter", record.parameter)
+        .add("update_ratio", record.update_ratio)
+        .add("orthogonality_error", record.orthogonality_error)
+        .add("gradient_rms", record.gradient_rms);
+    return line.text();
+}
+
 std::string metrics_line(const EventRecord& record) {
     JsonLine line;
     line.add("kind", std::string_view("event"))

@@ -50,10 +50,13 @@ std::string duration_text(double seconds) {
 }
 
 std::string progress_line(const ProgressUpdate& update, std::int64_t total_steps, double eta_seconds) {
-    return position_text(update.step, total_steps) + format("  loss %.4f", update.loss) +
-           format("  grad_norm %.4g", update.grad_norm) + format("  lr %.4g  ", update.learning_rate) +
-           rate_text(update.tokens_per_second) + format(" tokens/s  %.3g s/step", update.step_time_seconds) + "  ETA " +
-           duration_text(eta_seconds);
+    std::string text = position_text(update.step, total_steps) + format("  loss %.4f", update.loss) +
+                       format("  grad_norm %.4g", update.grad_norm) + format("  lr %.4g  ", update.learning_rate) +
+                       rate_text(update.tokens_per_second) +
+                       format(" tokens/s  %.3g s/step", update.step_time_seconds) + "  ETA " +
+                       duration_text(eta_seconds);
+    if (!update.slowest.empty()) text += "  slowest " + update.slowest;
+    return text;
 }
 
 std::string progress_bar(const ProgressUpdate& update, std::int64_t total_steps, double eta_seconds) {

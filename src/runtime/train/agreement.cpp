@@ -28,7 +28,41 @@ void raise_to(StepTimes& longest, const StepTimes& times) {
     raise(longest.step_seconds, times.step_seconds);
 }
 
+/// The time that a rank was busy itself, not waiting for transfers.
+double busy_seconds(const StepTimes& times) {
+    return times.data_seconds + times.forward_seconds + times.backward_seconds + times.optimizer_seconds -
+           times.exposed_communication_seconds;
+}
+
+/// Sums in micro-batch order, not rank order: they must have the same bits for every number of ranks.
+/// loss_of(rank, i) is the i-th loss of a rank.
+template <class LossOf>
+MicroBatchLoss sum_in_order(std::int64_t micro_batches, std::int64_t ranks, LossOf loss_of) {
+    MicroBatchLoss total;
+    for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+        const MicroBatchLoss loss = loss_of(micro_batch % ranks, micro_batch / ranks);
+        total.sum += loss.sum;
+        total.log_z_squares += loss.log_z_squares;
+        total.targets += loss.targets;
+    }
+    return total;
+}
+
 }  // namespace
+
+MicroBatchLoss gather_losses(comm::Communicator& communicator, std::int64_t micro_batches,
+                             std::span<const MicroBatchLoss> mine) {
+    const auto ranks = static_cast<std::int64_t>(communicator.size());
+    const auto per_rank = static_cast<std::size_t>((micro_batches + ranks - 1) / ranks);
+    MFSDP_ASSERT(mine.size() <= per_rank, "a rank has its share of the micro-batches");
+    std::vector<MicroBatchLoss> padded(mine.begin(), mine.end());
+    padded.resize(per_rank);
+    std::vector<MicroBatchLoss> all(per_rank * static_cast<std::size_t>(ranks));
+    communicator.all_gather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)));
+    return sum_in_order(micro_batches, ranks, [&](std::int64_t rank, std::int64_t i) {
+        return all[static_cast<std::size_t>(rank) * per_rank + static_cast<std::size_t>(i)];
+    });
+}
 
 RankAgreement::RankAgreement(comm::Communicator& communicator, std::int64_t micro_batches)
     : communicator_(communicator),
@@ -50,6 +84,7 @@ GlobalFacts RankAgreement::exchange(const LocalFacts& local) {
     communicator_.all_gather(mine_, all_);
 
     GlobalFacts global;
+    double longest_busy = -1.0;
     const auto ranks = static_cast<std::int64_t>(communicator_.size());
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
         Header other;
@@ -57,21 +92,24 @@ GlobalFacts RankAgreement::exchange(const LocalFacts& local) {
         global.squares.add(other.squares);
         global.nonfinite_rows += other.nonfinite_rows;
         raise_to(global.longest, other.times);
+        if (const double busy = busy_seconds(other.times); busy > longest_busy) {
+            longest_busy = busy;
+            global.slowest_rank = static_cast<int>(rank);
+        }
         global.mean_optimizer_seconds += other.times.optimizer_seconds / static_cast<double>(ranks);
         global.gather_bytes += other.gather_bytes;
         global.reduce_bytes += other.reduce_bytes;
         global.optimizer_bytes += other.optimizer_bytes;
         global.memory_peak_bytes = std::max(global.memory_peak_bytes, other.memory_peak_bytes);
     }
-    // In micro-batch order, not rank order: the sum must have the same bits for every number of ranks.
-    for (std::int64_t micro_batch = 0; micro_batch < micro_batches_; ++micro_batch) {
-        const std::byte* const of_rank = all_.data() + static_cast<std::size_t>(micro_batch % ranks) * mine_.size();
+    global.loss = sum_in_order(micro_batches_, ranks, [&](std::int64_t rank, std::int64_t i) {
         MicroBatchLoss loss;
-        std::memcpy(&loss, of_rank + sizeof(Header) + static_cast<std::size_t>(micro_batch / ranks) * sizeof loss,
+        std::memcpy(&loss,
+                    all_.data() + static_cast<std::size_t>(rank) * mine_.size() + sizeof(Header) +
+                        static_cast<std::size_t>(i) * sizeof loss,
                     sizeof loss);
-        global.loss_sum += loss.sum;
-        global.targets += loss.targets;
-    }
+        return loss;
+    });
     return global;
 }
 
@@ -79,8 +117,7 @@ GlobalFacts RehearsedAgreement::exchange(const LocalFacts& local) {
     GlobalFacts global;
     const auto targets = static_cast<double>(targets_);
     global.squares.add(targets * targets * 1e6);
-    global.targets = targets_;
-    global.loss_sum = targets;
+    global.loss = {targets, targets, targets_};
     global.longest = local.times;
     global.mean_optimizer_seconds = local.times.optimizer_seconds;
     global.gather_bytes = local.bytes_sent_gather;

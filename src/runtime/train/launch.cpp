@@ -33,6 +33,14 @@ Outcome failure(ExitCode code, const char* message) {
     return outcome;
 }
 
+using HostName = std::array<char, 256>;
+
+HostName host_name() {
+    HostName host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) std::strncpy(host.data(), "unknown", host.size() - 1);
+    return host;
+}
+
 }  // namespace
 
 void run_together(comm::Communicator& communicator, const std::function<void()>& phase) {
@@ -60,10 +68,17 @@ std::unique_ptr<comm::Communicator> make_communicator() {
     return started_by_launcher() ? comm::make_mpi_communicator() : comm::make_self_communicator();
 }
 
+std::vector<std::string> host_of_rank(comm::Communicator& communicator) {
+    const HostName mine = host_name();
+    std::vector<HostName> all(static_cast<std::size_t>(communicator.size()));
+    communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    std::vector<std::string> hosts;
+    for (const HostName& host : all) hosts.emplace_back(host.data());
+    return hosts;
+}
+
 std::string rank_and_host(const comm::Communicator& communicator) {
-    std::array<char, 256> host{};
-    if (gethostname(host.data(), host.size() - 1) != 0) std::strncpy(host.data(), "unknown", host.size() - 1);
-    return "rank " + std::to_string(communicator.rank()) + " (host " + host.data() + ")";
+    return "rank " + std::to_string(communicator.rank()) + " (host " + host_name().data() + ")";
 }
 
 int end_job(comm::Communicator& communicator) {

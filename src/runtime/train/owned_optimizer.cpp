@@ -86,7 +86,8 @@ void OwnedOptimizer::count_squares(Tensor words) {
     }
 }
 
-void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::GradientScale& scale) {
+void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::GradientScale& scale,
+                          std::vector<MatrixHealth>* health) {
     // Matrices take their step in one call, so that those of one shape and those to be refreshed can share it.
     matrices_.clear();
     for (const Owned& owned : owned_) {
@@ -94,15 +95,21 @@ void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::G
         const Tensor gradient = gradients_.gradient(owned.rows);
         const double learning_rate = rates.learning_rate * rate_factor;
         if (owned.role == optim::Role::matrix) {
-            matrices_.push_back({.weight = owned.rows.weight,
-                                 .gradient = gradient,
-                                 .states = owned.states,
-                                 .blocks = owned.blocks,
-                                 .number = owned.matrix_number,
-                                 .gradient_scale = scale,
-                                 .learning_rate = learning_rate,
-                                 .weight_decay = rates.weight_decay,
-                                 .step = step});
+            const optim::MatrixStep matrix{.weight = owned.rows.weight,
+                                           .gradient = gradient,
+                                           .states = owned.states,
+                                           .blocks = owned.blocks,
+                                           .number = owned.matrix_number,
+                                           .gradient_scale = scale,
+                                           .learning_rate = learning_rate,
+                                           .weight_decay = rates.weight_decay,
+                                           .step = step};
+            if (health != nullptr && owned.counts_norm) {
+                health->push_back(step_and_measure(context_.compute, workspace_, *setup_.matrix, matrix));
+                health->back().parameter = owned.rows.parameter;
+            } else {
+                matrices_.push_back(matrix);
+            }
         } else {
             optim::adamw_step(context_.compute, setup_.element,
                               {.weight = owned.rows.weight,

@@ -44,15 +44,10 @@ Rehearsal rehearse(const RunPlan& run, int rank) {
     device->reset_total();
     executor->reset_totals();
     const double begin = engine.compute().record().modelled_seconds;
-    engine.step(1, 1.0, [](std::int64_t, std::span<std::int32_t>, std::span<std::int32_t>) {});
+    const LoadMicroBatch no_tokens = [](std::int64_t, std::span<std::int32_t>, std::span<std::int32_t>) {};
+    engine.step(1, 1.0, no_tokens);
 
     Rehearsal result;
-    for (std::int64_t category = 0; category < device::kMemoryCategories; ++category) {
-        result.memory[static_cast<std::size_t>(category)] =
-            engine.memory().peak(static_cast<device::MemoryCategory>(category));
-    }
-    result.pools = engine.high_water();
-    result.peak_gathered_bytes = engine.weights().peak_gathered_bytes();
     result.transfers = executor->totals();
     for (const comm::TransferSchedule* schedule : engine.weights().publish_schedules()) {
         result.optimizer_bytes_sent += schedule->bytes_sent();
@@ -60,6 +55,23 @@ Rehearsal rehearse(const RunPlan& run, int rank) {
     result.model_flops = agreement.flops_before_optimizer();
     result.optimizer_flops = device->total().flops - result.model_flops;
     result.step_seconds = engine.compute().record().modelled_seconds - begin;
+
+    // What stands between steps needs pools too.
+    if (run.engine.evaluates) static_cast<void>(engine.evaluate(run.plan.ranks, no_tokens));
+    if (run.engine.generates) {
+        const std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.engine.sequence_length));
+        static_cast<void>(engine.next_token(tokens));
+    }
+    if (run.engine.measures_health) {
+        std::vector<MatrixHealth> health;
+        engine.step(2, 1.0, no_tokens, &health);
+    }
+    for (std::int64_t category = 0; category < device::kMemoryCategories; ++category) {
+        result.memory[static_cast<std::size_t>(category)] =
+            engine.memory().peak(static_cast<device::MemoryCategory>(category));
+    }
+    result.pools = engine.high_water();
+    result.peak_gathered_bytes = engine.weights().peak_gathered_bytes();
     return result;
 }
 

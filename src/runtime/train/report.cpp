@@ -98,13 +98,14 @@ std::string owner_table(const RunPlan& run) {
     std::string text = "owners (rank: parameter [rows, columns])\n";
     for (const MatrixShard& shard : run.plan.shards) {
         const model::ParameterSpec& parameter = run.spec.parameters[static_cast<std::size_t>(shard.parameter)];
-        const std::vector<comm::Segment>& segments = shard.gradient.segments;
+        const std::vector<comm::Segment>& segments = (shard.frozen() ? shard.at_rest : shard.gradient).segments;
         const std::string where = segments.size() == 1 ? std::to_string(segments[0].rank)
                                   : segments[0].row_count == parameter.rows()
                                       ? "all (replicated)"
                                       : "rows over " + std::to_string(segments.size()) + " ranks";
         text += "  " + where + ": " + parameter.name + " [" + std::to_string(parameter.rows()) + ", " +
-                std::to_string(parameter.columns()) + "] " + std::string(optim::name(shard.role)) + "\n";
+                std::to_string(parameter.columns()) + "] " +
+                (shard.frozen() ? "frozen" : std::string(optim::name(shard.role))) + "\n";
     }
     return text;
 }
@@ -158,12 +159,12 @@ std::string algorithm_table(const RunPlan& run) {
     std::string text = "transfers\n";
     for (std::size_t group = 0; group < run.plan.groups.size(); ++group) {
         const GroupAlgorithms& algorithms = run.engine.store.algorithms[group];
-        const std::vector<std::int64_t>& parameters = run.plan.groups[group].parameters;
+        const std::vector<GroupSlot>& slots = run.plan.groups[group].slots;
         text += "  " + run.plan.groups[group].name + ": gather " + std::string(comm::name(algorithms.gather)) +
                 ", reduce direct";
-        const bool publishes = std::any_of(parameters.begin(), parameters.end(), [&](std::int64_t parameter) {
-            const MatrixShard& shard = run.plan.shards[static_cast<std::size_t>(parameter)];
-            return shard.at_rest != shard.gradient;
+        const bool publishes = std::any_of(slots.begin(), slots.end(), [&](const GroupSlot& slot) {
+            const MatrixShard& shard = run.plan.shards[static_cast<std::size_t>(slot.parameter)];
+            return !shard.frozen() && shard.at_rest != shard.gradient;
         });
         if (publishes) text += ", publish " + std::string(comm::name(algorithms.publish));
         text += "\n";
@@ -180,7 +181,7 @@ std::string plan_json(const RunPlan& run, const TrainConfig& config, const std::
                   {"plan_hash", run.plan.hash(run.spec)}};
     for (const MatrixShard& shard : run.plan.shards) {
         json segments = json::array();
-        for (const comm::Segment& segment : shard.gradient.segments) {
+        for (const comm::Segment& segment : (shard.frozen() ? shard.at_rest : shard.gradient).segments) {
             segments.push_back({segment.rank, segment.row_begin, segment.row_count});
         }
         document["segments"][run.spec.parameters[static_cast<std::size_t>(shard.parameter)].name] = std::move(segments);

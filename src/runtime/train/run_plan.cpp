@@ -26,6 +26,10 @@ std::shared_ptr<optim::MatrixOptimizer> make_matrix_optimizer(const MatrixOptimi
     return optim::make_muon(options);
 }
 
+device::DType dtype(NumberType type) {
+    return type == NumberType::bfloat16 ? device::DType::bfloat16 : device::DType::float32;
+}
+
 comm::Mesh make_mesh(const TrainConfig& config, std::vector<int> node_of_rank) {
     const auto ranks = static_cast<std::int64_t>(node_of_rank.size());
     const std::int64_t replicate = config.parallel.mesh.replicate;
@@ -45,9 +49,15 @@ std::int64_t adamw_flops(std::int64_t count) {
     return device::AdamWStep{.weight = flat, .exp_avg = flat, .exp_avg_sq = flat, .gradient = flat}.cost().flops;
 }
 
-OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, const OptimizerSetup& optimizer) {
+OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, bool frozen, const EngineOptions& engine) {
     constexpr std::int64_t kFloatBytes = 4;
+    const OptimizerSetup& optimizer = engine.optimizer;
+    const std::int64_t weight_bytes = device::size_of(engine.store.param_dtype);
     OwnershipCost cost;
+    if (frozen) {
+        cost.bytes = weight_bytes * spec.count();
+        return cost;
+    }
     std::int64_t state = 0;
     if (role == optim::Role::matrix) {
         const bool split = optimizer.split_row_blocks && !spec.row_blocks.empty();
@@ -61,7 +71,8 @@ OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, const 
         state = bytes_of(optim::adamw_states(spec.shape));
         cost.flops = adamw_flops(spec.count());
     }
-    cost.bytes = kFloatBytes * 2 * spec.count() + state;  // weight, gradient, state
+    const std::int64_t master_bytes = engine.store.param_dtype == device::DType::float32 ? 0 : kFloatBytes;
+    cost.bytes = (weight_bytes + master_bytes + kFloatBytes) * spec.count() + state;  // gradient: float32
     return cost;
 }
 
@@ -108,13 +119,22 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     run.spec = model::describe_model(config.model);
     require_countable(run.spec, config, std::ssize(run.mesh.node_of_rank));
     const bool use_matrix = config.optimizer.matrix.name != MatrixOptimizerName::none;
-    run.roles = optim::route(run.spec, {use_matrix, config.optimizer.matrix.exclude});
+    run.frozen = optim::frozen_parameters(run.spec, config.train.frozen);
+    run.roles = optim::route(run.spec, {use_matrix, config.optimizer.matrix.exclude, config.train.frozen});
 
     EngineOptions& engine = run.engine;
     engine.micro_batch_size = config.train.micro_batch_size;
     engine.sequence_length = config.train.seq_len;
     engine.micro_batches = config.train.global_batch_size / config.train.micro_batch_size;
     engine.clip_grad = config.optimizer.clip_grad;
+    engine.z_loss = config.train.z_loss;
+    engine.recompute = config.recompute.mode;
+    engine.recompute_every = config.recompute.every;
+    engine.evaluates = config.train.eval_interval > 0;
+    engine.generates = config.train.sample_interval > 0;
+    engine.measures_health = config.telemetry.health_interval > 0 && use_matrix;
+    engine.store.param_dtype = dtype(config.precision.param_dtype);
+    engine.store.grad_dtype = dtype(config.precision.grad_dtype);
     engine.store.prefetch_units = config.parallel.prefetch_units;
     engine.store.prefetch_bytes = config.parallel.prefetch_bytes.value_or(-1);
     engine.store.reshard_after_forward = config.parallel.reshard_after_forward;
@@ -126,10 +146,10 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
                                 config.optimizer.element.eps};
     for (std::size_t i = 0; i < run.spec.parameters.size(); ++i) {
         engine.optimizer.rates.push_back(rates_of(run.spec.parameters[i], run.roles[i], config.optimizer));
-        run.costs.push_back(cost_of(run.spec.parameters[i], run.roles[i], engine.optimizer));
+        run.costs.push_back(cost_of(run.spec.parameters[i], run.roles[i], run.frozen[i], engine));
     }
-    run.plan =
-        make_shard_plan({run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner});
+    run.plan = make_shard_plan(
+        {run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner, run.frozen});
     return run;
 }
 

@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 #include "mfsdp/base/hash64.h"
+#include "mfsdp/base/stopwatch.h"
 #include "mfsdp/comm/startup_comparison.h"
 #include "mfsdp/device/cpu_device.h"
 #include "mfsdp/model/huggingface.h"
@@ -14,13 +15,15 @@
 #include "mfsdp/runtime/telemetry/metrics_writer.h"
 #include "mfsdp/runtime/telemetry/progress.h"
 #include "mfsdp/runtime/telemetry/run_directory.h"
+#include "mfsdp/runtime/train/evaluation.h"
 #include "mfsdp/runtime/train/launch.h"
 #include "mfsdp/runtime/train/rehearsal.h"
 #include "mfsdp/runtime/train/report.h"
+#include "mfsdp/runtime/train/run_records.h"
+#include "mfsdp/runtime/train/sampler.h"
 #include "mfsdp/version.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -51,26 +54,6 @@ struct Sinks {
     Progress progress;
 };
 
-/// What lies between two lines of metrics: sums over its steps of the slowest rank's times.
-struct Interval {
-    std::int64_t steps = 0;
-    double wall_seconds = 0.0;
-    StepTimes longest;
-    double mean_optimizer_seconds = 0.0;
-
-    void add(const GlobalFacts& facts, double seconds) {
-        ++steps;
-        wall_seconds += seconds;
-        longest.data_seconds += facts.longest.data_seconds;
-        longest.forward_seconds += facts.longest.forward_seconds;
-        longest.backward_seconds += facts.longest.backward_seconds;
-        longest.optimizer_seconds += facts.longest.optimizer_seconds;
-        longest.exposed_communication_seconds += facts.longest.exposed_communication_seconds;
-        mean_optimizer_seconds += facts.mean_optimizer_seconds;
-    }
-    [[nodiscard]] double mean(double sum) const { return sum / static_cast<double>(steps); }
-};
-
 class Trainer {
   public:
     Trainer(const TrainConfig& config, comm::Communicator& communicator)
@@ -85,10 +68,14 @@ class Trainer {
     }
 
     void run() {
-        engine_->weights().initialise(static_cast<std::uint64_t>(config_.train.seed));
+        set_initial_weights();
         announce();
-        step_begin_ = std::chrono::steady_clock::now();  // the first step's time is without the start-up
-        for (std::int64_t step = 1; step <= config_.train.steps; ++step) run_step(step);
+        step_begin_ = base::now_seconds();  // the first step's time is without the start-up
+        for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
+            run_step(step);
+            if (due(config_.train.eval_interval, step)) run_evaluation(step);
+            if (due(config_.train.sample_interval, step)) run_sample(step);
+        }
         engine_->settle();
         if (sinks_) sinks_->progress.finish();
         if (config_.checkpoint.export_at_end) export_model();
@@ -99,15 +86,22 @@ class Trainer {
     void plan();
     void open_sinks();
     void build();
+    void set_initial_weights();
     void announce();
     void run_step(std::int64_t step);
-    void report(std::int64_t step, const StepResult& result, double rate_factor);
+    void count_skip(std::int64_t step, const StepResult& result);
+    void report(const RunPosition& position, const StepResult& result);
+    void report_health(std::int64_t step, const std::vector<MatrixHealth>& mine);
+    void run_evaluation(std::int64_t step);
+    void run_sample(std::int64_t step);
     void export_model();
     void finish();
     [[nodiscard]] std::vector<comm::StartupFacts> startup_facts() const;
-    [[nodiscard]] std::int64_t tokens_per_step() const {
-        return config_.train.global_batch_size * config_.train.seq_len;
+    /// Every `interval` steps and after the last one; never if 0.
+    [[nodiscard]] bool due(std::int64_t interval, std::int64_t step) const {
+        return interval > 0 && (step % interval == 0 || step == config_.train.steps);
     }
+    [[nodiscard]] DataOptions data_options(const std::vector<std::string>& patterns) const;
 
     const TrainConfig& config_;
     comm::Communicator& communicator_;
@@ -116,6 +110,9 @@ class Trainer {
     std::optional<RunPlan> plan_;
     Rehearsal rehearsal_;
     std::unique_ptr<BatchLoader> loader_;
+    std::unique_ptr<ValidationLoader> validation_;
+    std::unique_ptr<Sampler> sampler_;
+    std::vector<std::string> hosts_;  // by rank
     optim::LearningRateSchedule schedule_;
     std::int64_t ranks_on_node_ = 1;
     int threads_ = 1;
@@ -124,9 +121,23 @@ class Trainer {
     std::unique_ptr<RankAgreement> agreement_;
     std::unique_ptr<Engine> engine_;
 
-    Interval interval_;  // since the last line of metrics
-    std::chrono::steady_clock::time_point step_begin_;
+    StepInterval interval_;  // since the last line of metrics
+    double step_begin_ = 0.0;
+    std::int64_t updates_ = 0;  // applied
+    std::int64_t skips_ = 0, consecutive_skips_ = 0;
 };
+
+DataOptions Trainer::data_options(const std::vector<std::string>& patterns) const {
+    return {patterns,
+            config_.data.format,
+            config_.data.mask_alignment,
+            config_.model.vocab_size,
+            config_.train.seq_len,
+            config_.train.micro_batch_size,
+            config_.train.global_batch_size,
+            config_.data.shuffle,
+            static_cast<std::uint64_t>(config_.data.seed)};
+}
 
 void Trainer::plan() {
     const std::vector<int> nodes = communicator_.node_of_rank();
@@ -143,10 +154,15 @@ void Trainer::plan() {
         throw ConfigError(
             "config: parallel.transport = mpi: this process was not started by mpirun or srun --mpi=pmix");
     }
-    loader_ = std::make_unique<BatchLoader>(
-        DataOptions{config_.data.train, config_.data.format, config_.data.mask_alignment, config_.model.vocab_size,
-                    config_.train.seq_len, config_.train.micro_batch_size, config_.train.global_batch_size,
-                    config_.data.shuffle, static_cast<std::uint64_t>(config_.data.seed)});
+    loader_ = std::make_unique<BatchLoader>(data_options(config_.data.train));
+    if (config_.train.eval_interval > 0) {
+        validation_ = std::make_unique<ValidationLoader>(data_options(config_.data.valid), config_.train.eval_samples);
+    }
+    if (config_.train.sample_interval > 0) {
+        std::int32_t first_token = 0;
+        loader_->stream().read(0, std::span(&first_token, 1));
+        sampler_ = std::make_unique<Sampler>(config_, first_token);
+    }
     schedule_ = {config_.optimizer.warmup_steps, config_.optimizer.decay_steps, config_.train.steps,
                  config_.optimizer.decay_style, config_.optimizer.min_lr / config_.optimizer.lr};
     device_ = device::make_cpu_device({.threads = threads_});
@@ -171,6 +187,7 @@ std::vector<comm::StartupFacts> Trainer::startup_facts() const {
             {"configuration", config_hash(config_)},
             {"plan", plan_->plan.hash(plan_->spec)},
             {"data", base::hash64_text(loader_->stream().fingerprint())},
+            {"validation data", validation_ ? base::hash64_text(validation_->stream().fingerprint()) : "none"},
             {"device", device_->description()}};
 }
 
@@ -183,17 +200,44 @@ void Trainer::build() {
                           communicator_, *device_,
                           {.timeout_seconds = static_cast<double>(config_.parallel.train_timeout_seconds)});
     agreement_ = std::make_unique<RankAgreement>(communicator_, plan_->engine.micro_batches);
-    engine_ = std::make_unique<Engine>(
-        Engine::Parts{plan_->spec, plan_->plan, plan_->mesh, communicator_.rank(), *device_, *executor_, *agreement_},
-        plan_->engine, rehearsal_.pools);
+    try {
+        engine_ = std::make_unique<Engine>(Engine::Parts{plan_->spec, plan_->plan, plan_->mesh, communicator_.rank(),
+                                                         *device_, *executor_, *agreement_},
+                                           plan_->engine, rehearsal_.pools);
+    } catch (const OutOfMemoryError& error) {
+        throw OutOfMemoryError(std::string(error.what()) + "; rehearsed " + describe_memory(rehearsal_) +
+                               "; use a smaller train.micro_batch_size, recompute.mode = block or more ranks " +
+                               "(mfsdp-plan shows what fits)");
+    }
+}
+
+void Trainer::set_initial_weights() {
+    if (!config_.init_from) {
+        engine_->weights().initialise(static_cast<std::uint64_t>(config_.train.seed));
+        return;
+    }
+    run_together(communicator_, [&] {
+        const model::HuggingFaceReader reader(*config_.init_from);
+        // Padding between parameters must not be left undefined; every value is overwritten.
+        engine_->weights().initialise(static_cast<std::uint64_t>(config_.train.seed));
+        engine_->weights().load(
+            [&](std::int64_t parameter, std::int64_t row_begin, std::int64_t row_count, std::span<float> values) {
+                const model::ParameterSpec& spec = plan_->spec.parameters[static_cast<std::size_t>(parameter)];
+                const std::vector<float> whole = reader.read(spec);
+                std::copy_n(whole.begin() + row_begin * spec.columns(), row_count * spec.columns(), values.begin());
+            });
+    });
 }
 
 void Trainer::announce() {
+    hosts_ = host_of_rank(communicator_);
     if (!sinks_) return;
     for (const std::string& notice : config_.notices) log_->info(notice);
     const std::int64_t micro_steps = (plan_->engine.micro_batches + plan_->plan.ranks - 1) / plan_->plan.ranks;
     log_->info(describe_run(*plan_, config_, threads_, device_->description()));
-    log_->info(optim::routing_table(plan_->spec, plan_->roles, std::string(name(config_.optimizer.matrix.name))));
+    log_->info(optim::routing_table(plan_->spec, plan_->roles, std::string(name(config_.optimizer.matrix.name)),
+                                    plan_->frozen));
+    if (config_.init_from) log_->info("weights: from " + *config_.init_from);
     log_->info(describe_memory(rehearsal_));
     if (const std::int64_t unused = loader_->unused_tokens(); unused > 0) {
         log_->info("data: " + std::to_string(unused) + " tokens at the end are in no sample");
@@ -201,94 +245,102 @@ void Trainer::announce() {
     if (const std::int64_t idle = micro_steps * plan_->plan.ranks - plan_->engine.micro_batches; idle > 0) {
         log_->info(describe_idle(idle, micro_steps * plan_->plan.ranks));
     }
-    RunRecord record;
-    record.version = version();
-    record.config_hash = config_hash(config_);
-    record.plan_hash = plan_->plan.hash(plan_->spec);
-    record.world_size = communicator_.size();
-    record.mesh_replicate = plan_->mesh.replicate;
-    record.mesh_shard = plan_->mesh.shard;
-    record.strategy = name(config_.parallel.strategy);
-    record.device = device_->description();
-    for (std::size_t i = 0; i < plan_->roles.size(); ++i) {
-        const std::int64_t count = plan_->spec.parameters[i].count();
-        switch (plan_->roles[i]) {
-            case optim::Role::matrix:
-                record.matrix_parameters += count;
-                break;
-            case optim::Role::rows:
-                record.rows_parameters += count;
-                break;
-            case optim::Role::tail:
-                record.tail_parameters += count;
-                break;
-        }
-    }
-    record.samples_per_epoch = loader_->samples_per_epoch();
-    record.padded_vocab_size = config_.model.vocab_size;
-    record.flops_per_token = model::flops_per_token(plan_->spec, config_.train.seq_len);
-    sinks_->metrics.write(record);
+    sinks_->metrics.write(run_record(config_, *plan_, device_->description(), loader_->samples_per_epoch()));
     sinks_->metrics.write(EventRecord{0, "start", utc_time(), {}});
 }
 
 void Trainer::run_step(std::int64_t step) {
     const std::int64_t next_sample = (step - 1) * config_.train.global_batch_size;
     const double rate_factor = schedule_.factor(step);
-    const StepResult result = [&] {
-        try {
-            return engine_->step(
-                step, rate_factor,
-                [&](std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-                    loader_->load(next_sample, micro_batch, inputs, targets);
-                });
-        } catch (const NumericalError& error) {
-            throw AgreedFailure(error.code(), error.what());  // follows from the agreement: all ranks are here
-        }
-    }();
-    if (result.facts.targets == 0) {
+    const bool measures = plan_->engine.measures_health && step % config_.telemetry.health_interval == 0;
+    std::vector<MatrixHealth> health;
+    const StepResult result = engine_->step(
+        updates_ + 1, rate_factor,
+        [&](std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+            loader_->load(next_sample, micro_batch, inputs, targets);
+        },
+        measures ? &health : nullptr);
+    if (result.facts.loss.targets == 0) {
         run_together(communicator_, [&] { loader_->raise_all_masked(next_sample); });
     }
-    const auto now = std::chrono::steady_clock::now();
-    interval_.add(result.facts, std::chrono::duration<double>(now - step_begin_).count());
+    updates_ += result.skipped ? 0 : 1;
+    skips_ += result.skipped ? 1 : 0;
+    consecutive_skips_ = result.skipped ? consecutive_skips_ + 1 : 0;
+    const double now = base::now_seconds();
+    interval_.add(result.facts, now - step_begin_);
     step_begin_ = now;
-    if (step % config_.telemetry.log_interval == 0 || step == config_.train.steps) report(step, result, rate_factor);
+    if (step % config_.telemetry.log_interval == 0 || step == config_.train.steps || result.skipped) {
+        report({step, loader_->epoch(step * config_.train.global_batch_size), rate_factor, skips_}, result);
+    }
+    if (result.skipped) count_skip(step, result);
+    if (measures && !result.skipped) report_health(step, health);
 }
 
-void Trainer::report(std::int64_t step, const StepResult& result, double rate_factor) {
-    const Interval past = std::exchange(interval_, {});
+void Trainer::report_health(std::int64_t step, const std::vector<MatrixHealth>& mine) {
+    const std::vector<MatrixHealth> all = gather_health(communicator_, mine);
     if (!sinks_) return;
-    const double step_seconds = past.mean(past.wall_seconds);
-    const GlobalFacts& facts = result.facts;
-    TrainRecord record;
-    record.step = step;
-    record.tokens_seen = step * tokens_per_step();
-    record.epoch = loader_->epoch(step * config_.train.global_batch_size);
-    record.loss = result.loss;
-    record.targets = facts.targets;
-    record.grad_norm = result.grad_norm;
-    record.clip_scale = result.clip_scale;
-    record.lr = config_.optimizer.element.lr * rate_factor;
-    if (plan_->engine.optimizer.matrix) record.matrix_lr = config_.optimizer.matrix.lr * rate_factor;
-    record.step_time_s = step_seconds;
-    record.data_s = past.mean(past.longest.data_seconds);
-    record.forward_s = past.mean(past.longest.forward_seconds);
-    record.backward_s = past.mean(past.longest.backward_seconds);
-    record.optimizer_s = past.mean(past.longest.optimizer_seconds);
-    record.exposed_comm_s = past.mean(past.longest.exposed_communication_seconds);
-    if (past.mean_optimizer_seconds > 0.0) {
-        record.optimizer_imbalance = past.longest.optimizer_seconds / past.mean_optimizer_seconds;
+    for (const MatrixHealth& health : all) {
+        sinks_->metrics.write(HealthRecord{step,
+                                           plan_->spec.parameters[static_cast<std::size_t>(health.parameter)].name,
+                                           health.update_ratio, health.orthogonality_error, health.gradient_rms});
     }
-    record.tokens_per_s = static_cast<double>(tokens_per_step()) / step_seconds;
-    record.tokens_per_s_per_rank = record.tokens_per_s / communicator_.size();
-    record.tflops_per_rank =
-        record.tokens_per_s_per_rank * model::flops_per_token(plan_->spec, config_.train.seq_len) / 1e12;
-    record.gather_bytes = facts.gather_bytes;
-    record.reduce_bytes = facts.reduce_bytes;
-    record.optimizer_bytes = facts.optimizer_bytes;
-    record.memory_peak_bytes = facts.memory_peak_bytes;
-    record.memory_reserved_bytes = facts.memory_peak_bytes;  // pools are allocated once, at their peak
+}
+
+void Trainer::count_skip(std::int64_t step, const StepResult& result) {
+    const std::string what = "train: step " + std::to_string(step) + ": loss " + std::to_string(result.loss) + ", " +
+                             std::to_string(result.facts.nonfinite_rows) +
+                             " gradient rows are not finite; nothing was updated";
+    if (sinks_) {
+        sinks_->metrics.write(
+            EventRecord{step,
+                        "skip",
+                        utc_time(),
+                        {{"nonfinite_rows", result.facts.nonfinite_rows}, {"consecutive", consecutive_skips_}}});
+        log_->warn(what);
+    }
+    // All ranks act on the same facts, so all are here.
+    if (config_.train.nonfinite == NonfinitePolicy::stop) {
+        throw AgreedFailure(ExitCode::numerical, what + " (train.nonfinite = stop)");
+    }
+    if (consecutive_skips_ > config_.train.max_consecutive_skips) {
+        throw AgreedFailure(ExitCode::numerical,
+                            what + "; " + std::to_string(consecutive_skips_) + " skipped steps in a row, allowed are " +
+                                std::to_string(config_.train.max_consecutive_skips) + " (train.max_consecutive_skips)");
+    }
+}
+
+void Trainer::report(const RunPosition& position, const StepResult& result) {
+    const StepInterval past = std::exchange(interval_, {});
+    if (!sinks_) return;
+    const TrainRecord record = train_record(config_, *plan_, position, result, past);
     sinks_->metrics.write(record);
-    sinks_->progress.update({step, result.loss, result.grad_norm, record.lr, record.tokens_per_s, step_seconds});
+    ProgressUpdate update{record.step, record.loss,         record.grad_norm,
+                          record.lr,   record.tokens_per_s, record.step_time_s};
+    if (communicator_.size() > 1) {
+        const int slowest = result.facts.slowest_rank;
+        update.slowest = "rank " + std::to_string(slowest) + " (" + hosts_[static_cast<std::size_t>(slowest)] + ")";
+    }
+    sinks_->progress.update(update);
+}
+
+void Trainer::run_evaluation(std::int64_t step) {
+    const Evaluation result = evaluate(*engine_, communicator_, *validation_);
+    step_begin_ += result.seconds;
+    if (!sinks_) return;
+    sinks_->metrics.write(EvalRecord{step, result.loss, result.targets, result.seconds});
+    sinks_->progress.finish();
+    log_->info("step " + std::to_string(step) + ": validation loss " + std::to_string(result.loss) + " over " +
+               std::to_string(result.targets) + " targets");
+}
+
+void Trainer::run_sample(std::int64_t step) {
+    const double begin = base::now_seconds();
+    const std::string text = sampler_->run(*engine_, communicator_.rank());
+    step_begin_ += base::now_seconds() - begin;
+    if (!sinks_) return;
+    sinks_->metrics.write(EventRecord{step, "sample", utc_time(), {{"text", text}}});
+    sinks_->progress.finish();
+    log_->info("step " + std::to_string(step) + ": sample: " + text);
 }
 
 void Trainer::export_model() {

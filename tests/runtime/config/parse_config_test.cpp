@@ -28,7 +28,7 @@ TEST_CASE("values, defaults and derived nulls of a gpt2 configuration arrive in 
     CHECK(config.model.tie_word_embeddings);
     CHECK(config.data.train == std::vector<std::string>{"data/*.bin"});
     CHECK(config.train.steps == 100);
-    CHECK(config.train.nonfinite == NonfinitePolicy::stop);
+    CHECK(config.train.nonfinite == NonfinitePolicy::skip);
     CHECK(config.optimizer.decay_steps == 100);
     CHECK(config.optimizer.matrix.lr == 3e-4);
     CHECK(config.optimizer.element.lr == 3e-4);

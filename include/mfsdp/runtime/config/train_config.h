@@ -2,6 +2,7 @@
 
 #include "mfsdp/comm/builders/builders.h"
 #include "mfsdp/model/model_config.h"
+#include "mfsdp/model/transformer.h"
 #include "mfsdp/optim/learning_rate.h"
 #include "mfsdp/optim/muon.h"
 
@@ -36,6 +37,7 @@ enum class DeviceChoice { automatic, cpu, cuda };
 
 struct DataConfig {
     std::vector<std::string> train;  ///< file patterns, at least one; not expanded yet
+    std::vector<std::string> valid;  ///< the same for validation; empty: none
     DataFormat format = DataFormat::tokens;
     bool shuffle = true;
     std::int64_t seed = 1234;
@@ -48,7 +50,15 @@ struct TrainSection {
     std::int64_t micro_batch_size = 0;   ///< sequences per rank and micro-step
     std::int64_t global_batch_size = 0;  ///< sequences per step, a multiple of micro_batch_size
     std::int64_t seed = 1234;            ///< of the initial weights
-    NonfinitePolicy nonfinite = NonfinitePolicy::stop;
+    std::int64_t eval_interval = 0;      ///< steps between validations; 0: never
+    std::int64_t eval_samples = 0;       ///< sequences of a validation; 0: all
+    std::int64_t sample_interval = 0;    ///< steps between text samples, and one at the end; 0: never
+    std::int64_t sample_tokens = 64;
+    std::string sample_prompt;  ///< text for the byte tokenizer, else ids: "12 7 9"
+    double z_loss = 0.0;
+    std::vector<std::string> frozen;  ///< patterns over parameter names
+    NonfinitePolicy nonfinite = NonfinitePolicy::skip;
+    std::int64_t max_consecutive_skips = 10;
 };
 
 struct MatrixOptimizerConfig {
@@ -126,6 +136,11 @@ struct PrecisionConfig {
     bool deterministic = true;
 };
 
+struct RecomputeConfig {
+    model::RecomputeMode mode = model::RecomputeMode::none;
+    std::int64_t every = 1;  ///< in every so many blocks
+};
+
 struct CheckpointConfig {
     bool export_at_end = true;  ///< final weights in <run_dir>/model
 };
@@ -135,16 +150,19 @@ struct TelemetryConfig {
     std::int64_t log_interval = 1;
     ConsoleStyle console = ConsoleStyle::automatic;
     LogLevel log_level = LogLevel::info;
-    bool rank_logs = false;  ///< a log file for every rank
+    bool rank_logs = false;            ///< a log file for every rank
+    std::int64_t health_interval = 0;  ///< steps between health lines of the matrices; 0: never
 };
 
 struct TrainConfig {
     model::ModelConfig model;
+    std::optional<std::string> init_from;  ///< Hugging Face directory with the initial weights; empty: random
     DataConfig data;
     TrainSection train;
     OptimizerConfig optimizer;
     ParallelConfig parallel;
     PrecisionConfig precision;
+    RecomputeConfig recompute;
     CheckpointConfig checkpoint;
     TelemetryConfig telemetry;
     DeviceChoice device = DeviceChoice::automatic;

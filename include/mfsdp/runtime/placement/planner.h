@@ -23,6 +23,7 @@ struct PlannerInput {
     const comm::Mesh& mesh;
     Strategy strategy = Strategy::matrix_fsdp;
     PlannerConfig policy;
+    std::vector<bool> frozen{};  ///< by parameter index; empty: none is
 };
 
 /// Owners are chosen longest first over all units: the item with the greatest load goes to the rank whose load stays

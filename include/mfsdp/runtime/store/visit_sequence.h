@@ -1,5 +1,6 @@
 #pragma once
 
+#include "mfsdp/model/unit_visit.h"
 #include "mfsdp/runtime/placement/shard_plan.h"
 
 #include <cstdint>
@@ -7,21 +8,20 @@
 
 namespace mfsdp::runtime {
 
-/// One use of a unit in a step. The head's forward and backward are one visit, a backward one.
+/// One visit of a unit, or of one panel of its vocabulary table, in one micro-step; with the transfer groups it needs.
 struct Visit {
     std::int64_t micro_step = 0;
-    std::int64_t unit = 0;
-    bool backward = false;
+    model::UnitVisit work;
     std::vector<std::int64_t> reads;  ///< groups whose weights it uses
-    /// For each entry of reads: the next visit of this step that reads the group, or kNever.
+    /// For each entry of reads: the next visit of the sequence that reads the group, or kNever.
     std::vector<std::int64_t> next_read;
+    std::vector<std::int64_t> writes;  ///< groups whose gradient it makes
 
     static constexpr std::int64_t kNever = std::int64_t{1} << 62;
 };
 
-/// The static sequence of one step: embedding, blocks, head, blocks backward, embedding backward; micro-step after
-/// micro-step. The embedding's backward reads no weights.
+/// The static sequence of visits of `micro_steps` micro-batches in a row, each in the model's order for `purpose`.
 [[nodiscard]] std::vector<Visit> visit_sequence(const model::ModelSpec& spec, const ShardPlan& plan,
-                                                std::int64_t micro_steps);
+                                                model::Purpose purpose, std::int64_t micro_steps);
 
 }  // namespace mfsdp::runtime

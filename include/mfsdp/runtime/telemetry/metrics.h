@@ -63,7 +63,24 @@ struct TrainRecord {
     std::optional<std::int64_t> memory_reserved_bytes;
 };
 
-/// Something that happened: start, resume, checkpoint, skip, signal, stop.
+/// One validation.
+struct EvalRecord {
+    std::int64_t step = 0;  ///< completed steps
+    double eval_loss = 0;   ///< nat per unmasked target
+    std::int64_t eval_targets = 0;
+    double eval_s = 0;
+};
+
+/// Health of one matrix under the matrix optimizer.
+struct HealthRecord {
+    std::int64_t step = 0;
+    std::string parameter;
+    double update_ratio = 0;         ///< RMS of the update / RMS of the weight before it
+    double orthogonality_error = 0;  ///< |O O^T - I| / sqrt(s), O scaled to |O|^2 = s, s the smaller side
+    double gradient_rms = 0;         ///< of the mean gradient, after clipping
+};
+
+/// Something that happened: start, resume, checkpoint, skip, sample, signal, stop.
 struct EventRecord {
     using Value = std::variant<std::int64_t, double, std::string>;
     std::int64_t step = 0;
@@ -79,6 +96,8 @@ struct EventRecord {
 /// text that reads back to the same bits; a non-finite one is the string "nan", "inf" or "-inf".
 [[nodiscard]] std::string metrics_line(const RunRecord& record);
 [[nodiscard]] std::string metrics_line(const TrainRecord& record);
+[[nodiscard]] std::string metrics_line(const EvalRecord& record);
+[[nodiscard]] std::string metrics_line(const HealthRecord& record);
 [[nodiscard]] std::string metrics_line(const EventRecord& record);
 
 }  // namespace mfsdp::runtime

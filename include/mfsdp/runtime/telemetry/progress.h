@@ -16,6 +16,7 @@ struct ProgressUpdate {
     double learning_rate = 0;
     double tokens_per_second = 0;
     double step_time_seconds = 0;
+    std::string slowest{};  ///< the rank the others waited for: "rank 3 (n2)"; empty: there is one rank
 };
 
 /// Shows how far training is: a bar that redraws itself on a terminal, one line per update otherwise.

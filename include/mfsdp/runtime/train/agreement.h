@@ -20,9 +20,10 @@ struct StepTimes {
     double step_seconds = 0.0;  ///< from agreement to agreement
 };
 
-/// Sum of losses and number of targets of one micro-batch.
+/// Sums over the targets of one micro-batch, and their number.
 struct MicroBatchLoss {
-    double sum = 0.0;
+    double sum = 0.0;            ///< of losses
+    double log_z_squares = 0.0;  ///< of (log Z)^2
     std::int64_t targets = 0;
 };
 
@@ -40,9 +41,9 @@ struct LocalFacts {
 struct GlobalFacts {
     ExactSum squares;
     std::int64_t nonfinite_rows = 0;
-    double loss_sum = 0.0;  ///< micro-batch sums added in micro-batch order
-    std::int64_t targets = 0;
-    StepTimes longest;  ///< maximum over ranks, part by part
+    MicroBatchLoss loss;   ///< micro-batch sums added in micro-batch order
+    StepTimes longest;     ///< maximum over ranks, part by part
+    int slowest_rank = 0;  ///< the one that computed longest: the others waited for it
     double mean_optimizer_seconds = 0.0;
     std::int64_t gather_bytes = 0, reduce_bytes = 0, optimizer_bytes = 0;  ///< sent by all ranks
     std::int64_t memory_peak_bytes = 0;                                    ///< maximum over ranks
@@ -58,6 +59,11 @@ class Agreement {
     /// Blocks until every rank has brought its facts.
     [[nodiscard]] virtual GlobalFacts exchange(const LocalFacts& local) = 0;
 };
+
+/// The sum over all micro-batches of what the ranks bring, in micro-batch order; micro-batch m belongs to rank m mod
+/// size. For evaluations; all ranks call it and get the same bits. Blocks.
+[[nodiscard]] MicroBatchLoss gather_losses(comm::Communicator& communicator, std::int64_t micro_batches,
+                                           std::span<const MicroBatchLoss> mine);
 
 /// Over a communicator; micro-batch m belongs to rank m mod size.
 class RankAgreement final : public Agreement {

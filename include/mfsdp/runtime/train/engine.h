@@ -25,18 +25,26 @@ struct EngineOptions {
     std::int64_t sequence_length = 1;   ///< T
     std::int64_t micro_batches = 1;     ///< of a step, over all ranks
     double clip_grad = 0.0;             ///< 0: no clipping
+    double z_loss = 0.0;
+    model::RecomputeMode recompute = model::RecomputeMode::none;
+    std::int64_t recompute_every = 1;
+    bool evaluates = false;        ///< evaluate() will be called
+    bool generates = false;        ///< next_token() will be called
+    bool measures_health = false;  ///< step() will be asked for the health of matrices
     StoreOptions store;
     OptimizerSetup optimizer;
 };
 
-/// Fills the tokens of micro-batch m of the present step: inputs and targets [B, T], row-major.
+/// Fills the tokens of micro-batch m of the present step or evaluation: inputs and targets [B, T], row-major.
 using LoadMicroBatch =
     std::function<void(std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
 
 struct StepResult {
     double loss = 0.0;       ///< mean over the targets of the global batch, before the update
+    double z_loss = 0.0;     ///< mean of z_loss (log Z)^2, not part of loss
     double grad_norm = 0.0;  ///< of the mean gradient, before clipping
     double clip_scale = 1.0;
+    bool skipped = false;  ///< a loss or gradient was not finite on some rank: nothing was updated on any
     GlobalFacts facts;
 };
 
@@ -71,20 +79,38 @@ class Engine {
     /// All schedules in an order that is the same on all ranks.
     [[nodiscard]] std::vector<const comm::TransferSchedule*> schedules() const;
 
-    /// Step `number` = 1, 2, ...: forward, backward, agreement, update. All learning rates are multiplied by
-    /// `rate_factor`. A non-finite loss or gradient on any rank is a NumericalError on every rank, before any update. A
-    /// batch without targets (facts.targets = 0) leaves everything as it was.
-    StepResult step(std::int64_t number, double rate_factor, const LoadMicroBatch& load);
+    /// Forward, backward, agreement and update number `update` = 1, 2, ... All learning rates are multiplied by
+    /// `rate_factor`. A non-finite loss or gradient on any rank (result.skipped) or a batch without targets
+    /// (facts.targets = 0) leaves everything as it was on every rank.
+    /// `health`, unless null, gets the health of the matrices that this rank reports.
+    StepResult step(std::int64_t update, double rate_factor, const LoadMicroBatch& load,
+                    std::vector<MatrixHealth>* health = nullptr);
+    /// Losses of `micro_batches` micro-batches without gradients, in the bits that step() would report; micro-batch m
+    /// runs on rank m mod N. All ranks call it; a rank without one still takes part in the gathers. Returns this rank's
+    /// losses, in order; blocks. Nothing that training uses changes.
+    [[nodiscard]] std::vector<MicroBatchLoss> evaluate(std::int64_t micro_batches, const LoadMicroBatch& load);
+    /// The most likely token after `tokens` (1 .. T of them; of equals the lowest id), on rank 0; other ranks take part
+    /// in the gathers and get -1. All ranks call it; blocks.
+    [[nodiscard]] std::int32_t next_token(std::span<const std::int32_t> tokens);
     /// Blocks until nothing of this rank is under way: a step returns while new weights still travel. After the last
     /// step; without it they are given up.
     void settle();
 
   private:
-    void load_tokens(const LoadMicroBatch& load);
-    void run_visit(std::int64_t index);
+    /// Visits that stand outside a step: their traffic and time are not the next step's.
+    class Interlude;
+
+    void load_micro_batch(const LoadMicroBatch& load, std::int64_t micro_batch, std::int64_t slot);
+    void send_tokens(std::int64_t slots);
+    /// A visit of the sequence under way; `computes`: this rank has a micro-batch for it, in `slot`.
+    void run_visit(const std::vector<Visit>& sequence, std::int64_t index, const model::MicroBatch* micro_batch);
     [[nodiscard]] LocalFacts local_facts();
-    [[nodiscard]] model::MicroBatch micro_batch(std::int64_t micro_step) const;
-    [[nodiscard]] bool has_micro_batch(std::int64_t micro_step) const;
+    /// Brings the losses of the first `count` slots to the host; blocks.
+    void read_losses(std::int64_t count);
+    [[nodiscard]] model::MicroBatch micro_batch(std::int64_t slot) const;
+    [[nodiscard]] std::int64_t slot_tokens() const { return options_.micro_batch_size * options_.sequence_length; }
+    [[nodiscard]] device::Tensor totals_view(device::DType dtype, std::int64_t part, std::int64_t begin,
+                                             std::int64_t count) const;
 
     EngineOptions options_;
     device::MemoryLedger ledger_;
@@ -97,14 +123,18 @@ class Engine {
     std::unique_ptr<device::BufferPool> activations_;
     std::unique_ptr<model::Transformer> transformer_;
 
-    std::int64_t micro_steps_ = 1;  // of this run: ceil(micro_batches / ranks)
-    std::int64_t own_ = 0;          // micro-batches of this rank
-    device::Buffer tokens_;         // [2][own micro-batches][B][T] int32: inputs, then targets
-    device::Buffer totals_;         // loss sums (float64), target counts (int64), exact-sum words (int64)
+    std::vector<Visit> step_visits_, evaluation_visits_, generation_visits_;
+    std::int64_t own_ = 0;    // micro-batches of this rank in a step
+    std::int64_t slots_ = 1;  // micro-batches that there is room for: max(own, 1)
+    device::Buffer tokens_;   // [2][slots][B][T] int32: inputs, then targets
+    device::Buffer totals_;   // by slot: loss sums (float64), squares of log Z (float64), target counts (int64); then
+                              // the exact-sum words (int64)
+    device::Buffer logits_;   // [V] float32, of the last position
     std::vector<std::int32_t> host_tokens_;
-    std::vector<double> host_loss_sums_;
+    std::vector<double> host_sums_;  // loss sums, then squares of log Z
     std::vector<std::int64_t> host_counts_;
     std::vector<std::int64_t> host_words_;
+    std::vector<float> host_logits_;
     std::vector<MicroBatchLoss> losses_;
     StepTimes times_;
     comm::TransferTotals reported_;   // executor totals at the last agreement

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace mfsdp::runtime {
 
@@ -31,6 +32,9 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
 /// Runs a program's body. Errors end in one message on stderr and the documented exit code: an AgreedFailure is printed
 /// by rank 0 and returned; any other error is printed by the rank that had it, which then aborts the job.
 int run_program(comm::Communicator& communicator, const std::function<void()>& body);
+
+/// The host name of every rank, on every rank; all ranks call it.
+[[nodiscard]] std::vector<std::string> host_of_rank(comm::Communicator& communicator);
 
 /// "rank 3 (host n2)"
 [[nodiscard]] std::string rank_and_host(const comm::Communicator& communicator);

@@ -3,6 +3,7 @@
 #include "mfsdp/optim/adamw.h"
 #include "mfsdp/optim/matrix_optimizer.h"
 #include "mfsdp/runtime/store/gradient_store.h"
+#include "mfsdp/runtime/train/matrix_health.h"
 
 #include <cstdint>
 #include <memory>
@@ -33,8 +34,10 @@ class OwnedOptimizer {
     /// Adds the squares of the gradient rows that this rank counts (of several holders the lowest rank counts a row) to
     /// `words`, [ExactSum::kWords + 1] int64.
     void count_squares(device::Tensor words);
-    /// Update t = `step` (1, 2, ...) of everything owned; rates are multiplied by `rate_factor`.
-    void step(std::int64_t step, double rate_factor, const device::GradientScale& scale);
+    /// Update t = `step` (1, 2, ...) of everything owned; rates are multiplied by `rate_factor`. `health`, unless null,
+    /// gets an entry for each matrix that this rank reports (of several holders the lowest); then the call blocks.
+    void step(std::int64_t step, double rate_factor, const device::GradientScale& scale,
+              std::vector<MatrixHealth>* health = nullptr);
 
     [[nodiscard]] std::int64_t workspace_high_water() const { return workspace_.high_water(); }
 

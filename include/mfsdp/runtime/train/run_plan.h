@@ -14,6 +14,7 @@ namespace mfsdp::runtime {
 struct RunPlan {
     model::ModelSpec spec;
     std::vector<optim::Role> roles;
+    std::vector<bool> frozen;  ///< by parameter index: not trained
     std::vector<OwnershipCost> costs;
     comm::Mesh mesh;
     ShardPlan plan;
