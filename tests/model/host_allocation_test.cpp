@@ -3,32 +3,9 @@
 #include "mfsdp/model/transformer.h"
 
 #include "support/catch.h"
+#include "support/host_allocations.h"
 #include "support/model_cases.h"
 #include "support/single_rank.h"
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-}  // namespace
-
-// Every allocation of this test program goes through here, so that a test can count those of a piece of code.
-void* operator new(std::size_t bytes) {
-    ++allocations;
-    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-    throw std::bad_alloc();
-}
-// The library's own form calls the one above; AddressSanitizer's does not, and would find another's memory freed below.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-    ++allocations;
-    return std::malloc(bytes == 0 ? 1 : bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 using namespace mfsdp;
 
@@ -89,13 +66,13 @@ std::int64_t allocations_of_a_later_micro_batch(device::Device& device, const te
 
     std::int64_t before = 0;
     for (int repeat = 0; repeat < 3; ++repeat) {
-        if (repeat == 2) before = allocations;
+        if (repeat == 2) before = test::host_allocations;
         for (std::size_t i = 0; i < visits.size(); ++i) {
             transformer.run(visits[i], weights.visits[i], gradients.visits[i], micro_batch);
         }
         stream->synchronize();
     }
-    return allocations - before;
+    return test::host_allocations - before;
 }
 
 }  // namespace
@@ -104,9 +81,9 @@ TEST_CASE("after the first micro-batches a micro-batch allocates no host memory"
     for (const test::ModelCase& description : test::model_cases()) {
         INFO(description.name);
         const auto counting = device::make_counting_device({});
-        const std::int64_t before = allocations;
+        const std::int64_t before = test::host_allocations;
         CHECK(allocations_of_a_later_micro_batch(*counting, description) == 0);
-        CHECK(allocations > before);  // the counter counts
+        CHECK(test::host_allocations > before);  // the counter counts
         const auto cpu = device::make_cpu_device({});
         CHECK(allocations_of_a_later_micro_batch(*cpu, description) == 0);
     }

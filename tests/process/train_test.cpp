@@ -1,8 +1,7 @@
 // The programs as their users start them: real processes, exit codes, files.
 
+#include "process/small_run.h"
 #include "support/catch.h"
-#include "support/process.h"
-#include "support/temporary_directory.h"
 
 #include <cstdint>
 #include <cstring>
@@ -15,66 +14,14 @@
 #include <nlohmann/json.hpp>
 
 using mfsdp::test::count_of;
+using mfsdp::test::kPlan;
+using mfsdp::test::kTrain;
 using mfsdp::test::ProcessResult;
 using mfsdp::test::run_command;
+using mfsdp::test::SmallRun;
 using mfsdp::test::TemporaryDirectory;
 using mfsdp::test::under_mpirun;
 using nlohmann::json;
-
-namespace {
-
-const std::string kTrain = MFSDP_BINARY_DIR "/bin/mfsdp-train";
-const std::string kPlan = MFSDP_BINARY_DIR "/bin/mfsdp-plan";
-
-/// A run of a few seconds on text that the test writes.
-class SmallRun {
-  public:
-    SmallRun() {
-        std::string text;
-        for (int line = 0; line < 400; ++line)
-            text += "the owner of row " + std::to_string(line * line) + " keeps it\n";
-        mfsdp::test::write_file(directory_ / "text.txt", text);
-        document_ = {{"model",
-                      {{"model_type", "gpt2"},
-                       {"vocab_size", 257},
-                       {"n_embd", 24},
-                       {"n_layer", 2},
-                       {"n_head", 3},
-                       {"n_positions", 32}}},
-                     {"data", {{"train", {directory_ / "text.txt"}}, {"format", "bytes"}}},
-                     {"train", {{"steps", 6}, {"seq_len", 32}, {"micro_batch_size", 1}, {"global_batch_size", 7}}},
-                     {"optimizer", {{"lr", 0.01}, {"matrix", {{"name", "muon"}, {"ns_dtype", "float32"}}}}},
-                     {"precision", {{"param_dtype", "float32"}}},
-                     {"telemetry", {{"run_dir", directory_ / "run"}}}};
-        write();
-    }
-
-    json& document() { return document_; }
-    void write() { mfsdp::test::write_file(config(), document_.dump()); }
-    [[nodiscard]] std::string config() const { return directory_ / "config.json"; }
-    [[nodiscard]] std::string path(std::string_view name) const { return directory_ / name; }
-    [[nodiscard]] std::string train(const std::string& extra = "") const {
-        return kTrain + " --config " + config() + " " + extra;
-    }
-
-    /// Loss and norm of every step, as written: shortest round-trip text, so equal text is equal bits.
-    [[nodiscard]] std::vector<std::string> trajectory(const std::string& run_dir) const {
-        std::vector<std::string> result;
-        std::ifstream file(path(run_dir) + "/metrics.jsonl");
-        for (std::string line; std::getline(file, line);) {
-            const json record = json::parse(line);
-            if (record.at("kind") == "train")
-                result.push_back(record.at("loss").dump() + " " + record.at("grad_norm").dump());
-        }
-        return result;
-    }
-
-  private:
-    TemporaryDirectory directory_;
-    json document_;
-};
-
-}  // namespace
 
 TEST_CASE("real processes train to the same bits on 1 2 3 4 and 8 ranks") {
     const SmallRun run;
