@@ -36,35 +36,45 @@ void ParameterStore::initialise(std::uint64_t seed) {
 }
 
 void ParameterStore::load(const ReadRows& read) {
-    constexpr std::int64_t kStagingElements = std::int64_t{4} << 20;
-    std::vector<float> values;
-    // `target` in its own type, [rows, columns] or a vector, from rows that begin at row_begin.
-    const auto fill = [&](std::int64_t parameter, const Tensor& target, std::int64_t row_begin, std::int64_t rows) {
-        const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
-        const std::int64_t step = std::max<std::int64_t>(1, kStagingElements / spec.columns());
-        for (std::int64_t done = 0; done < rows; done += step) {
-            const std::int64_t count = std::min(step, rows - done);
-            values.resize(index(count * spec.columns()));
-            read(parameter, row_begin + done, count, values);
-            const Tensor part = spec.shape.size() < 2 ? target : target.slice(0, done, count);
-            const device::Buffer staging(context_.device, context_.ledger, device::MemoryCategory::transfer,
-                                         count * spec.columns() * kFloatBytes);
-            const Tensor staged =
-                as_parameter(spec, staging.view(device::DType::float32, {count * spec.columns()}), count);
-            device::launch(context_.compute, device::CopyFromHost{staged, values.data()});
-            device::launch(context_.compute, device::Copy{.out = part, .in = staged});
-            context_.compute.synchronize();
-        }
-    };
     for (std::size_t g = 0; g < groups_.size(); ++g) {
         for (const LocalSegment& segment : groups_[g].layout.at_rest(context_.rank)) {
             const std::int64_t parameter = context_.plan.groups[g].slots[index(segment.slot)].parameter;
-            fill(parameter, rows_view(parameter, groups_[g].at_rest_offset + segment.offset, segment.row_count),
-                 segment.row_begin, segment.row_count);
+            load_rows(read, parameter, segment.row_begin,
+                      rows_view(parameter, groups_[g].at_rest_offset + segment.offset, segment.row_count));
         }
     }
-    if (!has_masters()) return;
-    for (const OwnedRows& rows : owned_) fill(rows.parameter, rows.weight, rows.row_begin, rows.row_count);
+}
+
+void ParameterStore::load_rows(const ReadRows& read, std::int64_t parameter, std::int64_t row_begin,
+                               const Tensor& resting) {
+    constexpr std::int64_t kStagingElements = std::int64_t{4} << 20;
+    const model::ParameterSpec& spec = context_.spec.parameters[index(parameter)];
+    const auto rows_of = [&](const Tensor& tensor, std::int64_t begin, std::int64_t count) {
+        return spec.shape.size() < 2 ? tensor : tensor.slice(0, begin, count);
+    };
+    const std::int64_t rows = resting.count() / spec.columns();
+    const std::int64_t step = std::max<std::int64_t>(1, kStagingElements / spec.columns());
+    std::vector<float> values;
+    for (std::int64_t done = 0; done < rows; done += step) {
+        const std::int64_t begin = row_begin + done, count = std::min(step, rows - done);
+        values.resize(index(count * spec.columns()));
+        read(parameter, begin, count, values);
+        const device::Buffer staging(context_.device, context_.ledger, device::MemoryCategory::transfer,
+                                     count * spec.columns() * kFloatBytes);
+        const Tensor staged = as_parameter(spec, staging.data(), device::DType::float32, count);
+        device::launch(context_.compute, device::CopyFromHost{staged, values.data()});
+        device::launch(context_.compute, device::Copy{.out = rows_of(resting, done, count), .in = staged});
+        // Rows are stepped where they rest, so the masters are among what was read.
+        for (const OwnedRows& owned : owned_) {
+            const std::int64_t first = std::max(begin, owned.row_begin);
+            const std::int64_t end = std::min(begin + count, owned.row_begin + owned.row_count);
+            if (!has_masters() || owned.parameter != parameter || first >= end) continue;
+            device::launch(context_.compute,
+                           device::Copy{.out = rows_of(owned.weight, first - owned.row_begin, end - first),
+                                        .in = rows_of(staged, first - begin, end - first)});
+        }
+        context_.compute.synchronize();
+    }
 }
 
 void ParameterStore::collect(std::int64_t parameter, std::span<float> values) {

@@ -167,6 +167,7 @@ class ParameterStore {
     void bind_group(std::int64_t group, std::int64_t unit);
     [[nodiscard]] device::Tensor rows_view(std::int64_t parameter, std::int64_t offset, std::int64_t rows) const;
     [[nodiscard]] comm::TransferBuffers buffers(const Group& group) const;
+    void load_rows(const ReadRows& read, std::int64_t parameter, std::int64_t row_begin, const device::Tensor& resting);
     void collect_slot(std::int64_t group, std::int64_t slot, std::span<float> values);
 
     RankContext context_;
