@@ -150,28 +150,53 @@ TEST_CASE("a fill converts its value to the type, and a copy moves any type") {
     CHECK(bench.fetch<std::uint16_t>(out) == std::vector<std::uint16_t>{0, 1, 2, 3, 0, 4, 5, 6});
 }
 
+TEST_CASE("costs of elementwise operations count the bytes of each tensor by its type") {
+    Bench bench(make_cpu_device({}));
+    const Tensor single = bench.reserve(DType::float32, 10), half = bench.reserve(DType::bfloat16, 10);
+    CHECK(Copy{single, half}.cost().bytes == 60);
+    CHECK(Copy{half, half}.cost().bytes == 40);
+    CHECK(Add{single, single, half}.cost().bytes == 100);
+    CHECK(ScaledAdd{half, half, single}.cost().bytes == 80);
+    CHECK(ScaledAdd{half, single, {}}.cost().bytes == 60);
+    CHECK(Fill{half, 1.0}.cost().bytes == 20);
+    CHECK(Transpose{half.reshape({5, 2}), half.reshape({2, 5})}.cost().bytes == 40);
+}
+
 TEST_CASE("elementwise operations refuse wrong types, shapes and layouts") {
     Bench bench(make_cpu_device({}));
     const Tensor six = bench.reserve(DType::float32, 6), other = bench.reserve(DType::float32, 6);
     const Tensor seven = bench.reserve(DType::float32, 7), doubles = bench.reserve(DType::float64, 6);
-    const Tensor halves = bench.reserve(DType::bfloat16, 6);
+    const Tensor halves = bench.reserve(DType::bfloat16, 6), integers = bench.reserve(DType::int32, 6);
+    Tensor reinterpreted = six;
+    reinterpreted.dtype = DType::bfloat16;
     const Tensor strided = bench.reserve(DType::float32, 12).reshape({2, 6}).slice(1, 0, 3);
-    CHECK_THROWS_AS((Fill{halves, 0.0}.check()), InternalError);
     CHECK_THROWS_AS((Fill{strided, 0.0}.check()), InternalError);
     CHECK_THROWS_WITH((Copy{six, seven}.check()),
                       Catch::Contains("float32 [6], wanted") && Catch::Contains("float32 [7]"));
     CHECK_THROWS_AS((Copy{six, doubles}.check()), InternalError);
+    CHECK_THROWS_AS((Copy{six, integers}.check()), InternalError);
+    CHECK_THROWS_AS((Copy{integers, halves}.check()), InternalError);
     CHECK_THROWS_AS((Copy{six, six}.check()), InternalError);
+    CHECK_THROWS_AS((Copy{six, reinterpreted}.check()), InternalError);
     CHECK_THROWS_AS((Add{six, seven, six}.check()), InternalError);
     CHECK_THROWS_AS((Add{six, other, doubles}.check()), InternalError);
+    CHECK_THROWS_AS((Add{integers, integers, integers}.check()), InternalError);
+    CHECK_NOTHROW(Add{six, other, halves}.check());
+    CHECK_THROWS_AS((Add{six, other, reinterpreted}.check()), InternalError);
+    CHECK_THROWS_AS((Add{reinterpreted, six, other}.check()), InternalError);
     CHECK_THROWS_AS((Add{strided, strided, strided}.check()), InternalError);
     CHECK_THROWS_AS((ScaledAdd{six, seven, six}.check()), InternalError);
     CHECK_THROWS_AS((ScaledAdd{six, six, seven}.check()), InternalError);
+    CHECK_THROWS_AS((ScaledAdd{six, reinterpreted, other}.check()), InternalError);
+    CHECK_NOTHROW(ScaledAdd{halves, six, halves}.check());
     CHECK_THROWS_AS((Transpose{six.reshape({2, 3}), other.reshape({2, 3})}.check()), InternalError);
     CHECK_THROWS_AS((Transpose{six.reshape({3, 2}), six.reshape({2, 3})}.check()), InternalError);
+    CHECK_THROWS_AS((Transpose{six.reshape({3, 2}), halves.reshape({2, 3})}.check()), InternalError);
+    CHECK_THROWS_AS((Transpose{integers.reshape({3, 2}), integers.reshape({2, 3})}.check()), InternalError);
     CHECK_THROWS_AS((CopyFromHost{six, nullptr}.check()), InternalError);
     CHECK_THROWS_AS((CopyToHost{nullptr, six}.check()), InternalError);
     CHECK_THROWS_AS((FillNormal{doubles, 1, 0, 1.0}.check()), InternalError);
+    CHECK_THROWS_AS((FillNormal{bench.reserve(DType::float16, 6), 1, 0, 1.0}.check()), InternalError);
     CHECK_THROWS_AS((FillNormal{six, 1, -1, 1.0}.check()), InternalError);
     Tensor nowhere = six;
     nowhere.data = nullptr;

@@ -1,10 +1,9 @@
+#include "device/cpu/element.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/mix.h"
 #include "device/cpu/pieces.h"
-#include "device/cpu/transpose8.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -14,10 +13,9 @@ namespace mfsdp::device::cpu {
 namespace {
 
 template <class T>
-void fill(const Context& context, const Fill& operation) {
-    T* const out = context.data<T>(operation.out);
-    const T value = static_cast<T>(operation.value);
-    for_pieces(context.threads, operation.out.count(), kPieceElements,
+void fill(const Context& context, const Tensor& tensor, T value) {
+    T* const out = context.data<T>(tensor);
+    for_pieces(context.threads, tensor.count(), kPieceElements,
                [=](std::int64_t begin, std::int64_t size) { std::fill_n(out + begin, size, value); });
 }
 
@@ -40,23 +38,51 @@ std::int64_t row_offset(const Tensor& tensor, std::int64_t row) {
     return offset;
 }
 
-// One line of the cache is 16 floats. Rows of weight matrices often lie a multiple of 4 KiB apart, where all their
-// lines compete for eight places of the first-level cache: each line is read once and written once, whole.
-constexpr std::int64_t kTransposeBlock = 16;
+/// Calls body(out offset, in offset, size), in elements, for pieces of all rows of two tensors of one shape; dense
+/// tensors are one row.
+template <class Body>
+void for_pieces_of_rows(ThreadPool& threads, const Tensor& out, const Tensor& in, const Body& body) {
+    if (out.is_dense() && in.is_dense()) {
+        for_pieces(threads, out.count(), kPieceElements,
+                   [&](std::int64_t begin, std::int64_t size) { body(begin, begin, size); });
+        return;
+    }
+    for_row_pieces(threads, out.rows(), out.columns(), [&](std::int64_t row, std::int64_t begin, std::int64_t size) {
+        body(row_offset(out, row) + begin, row_offset(in, row) + begin, size);
+    });
+}
 
-void transpose_block(float* out, std::int64_t out_stride, const float* in, std::int64_t in_stride) {
-    std::array<std::array<Float8, 8>, 4> quarters;  // top left, top right, bottom left, bottom right
-    for (std::int64_t row = 0; row < kTransposeBlock; ++row) {
-        const auto quarter = static_cast<std::size_t>(row / 8 * 2), line = static_cast<std::size_t>(row % 8);
-        quarters[quarter][line] = load(in + row * in_stride);
-        quarters[quarter + 1][line] = load(in + row * in_stride + kLanes);
-    }
-    for (auto& quarter : quarters) quarter = transposed(quarter);
-    for (std::int64_t row = 0; row < kTransposeBlock; ++row) {
-        const auto quarter = static_cast<std::size_t>(row / 8), line = static_cast<std::size_t>(row % 8);
-        store(out + row * out_stride, quarters[quarter][line]);
-        store(out + row * out_stride + kLanes, quarters[quarter + 2][line]);
-    }
+template <class To, class From>
+void convert(const Context& context, const Copy& operation) {
+    To* const out = context.data<To>(operation.out);
+    const From* const in = context.data<const From>(operation.in);
+    for_pieces_of_rows(context.threads, operation.out, operation.in,
+                       [=](std::int64_t to, std::int64_t from, std::int64_t size) {
+                           for_vectors(size, [=](std::int64_t i, std::int64_t lanes) {
+                               store_lanes(out + to + i, load_lanes(in + from + i, lanes), lanes);
+                           });
+                       });
+}
+
+/// out[i] = value(i, lanes) for all vectors of a dense tensor.
+template <class T, class Value>
+void store_elements(const Context& context, const Tensor& tensor, const Value& value) {
+    T* const out = context.data<T>(tensor);
+    for_pieces(context.threads, tensor.count(), kPieceElements, [&](std::int64_t begin, std::int64_t size) {
+        for_vectors(size, [&](std::int64_t i, std::int64_t lanes) {
+            store_lanes(out + begin + i, value(begin + i, lanes), lanes);
+        });
+    });
+}
+
+/// Calls body with the element types of the three tensors, each float32, bfloat16 or float16.
+template <class Body>
+void with_three_types(const Tensor& out, const Tensor& a, const Tensor& b, const Body& body) {
+    with_float_type(out.dtype, [&](auto out_type) {
+        with_float_type(a.dtype, [&](auto a_type) {
+            with_float_type(b.dtype, [&](auto b_type) { body(out_type, a_type, b_type); });
+        });
+    });
 }
 
 /// The standard normal value of one index. Source: Box and Muller 1958, the cosine half of a pair, so that an index
@@ -72,85 +98,69 @@ double normal(std::uint64_t key, std::uint64_t index) {
 }  // namespace
 
 void run(const Context& context, const Fill& operation) {
+    const double value = operation.value;
     switch (operation.out.dtype) {
         case DType::float32:
-            return fill<float>(context, operation);
+            return fill(context, operation.out, static_cast<float>(value));
         case DType::float64:
-            return fill<double>(context, operation);
+            return fill(context, operation.out, value);
         case DType::int32:
-            return fill<std::int32_t>(context, operation);
+            return fill(context, operation.out, static_cast<std::int32_t>(value));
         case DType::int64:
-            return fill<std::int64_t>(context, operation);
+            return fill(context, operation.out, static_cast<std::int64_t>(value));
         case DType::bfloat16:
+            return fill(context, operation.out, rounded<BFloat16>(static_cast<float>(value)));
         case DType::float16:
-            return;  // refused by check()
+            return fill(context, operation.out, rounded<Float16>(static_cast<float>(value)));
     }
 }
 
 void run(const Context& context, const Copy& operation) {
-    auto* const out = context.data<std::byte>(operation.out);
-    const auto* const in = context.data<const std::byte>(operation.in);
-    if (operation.out.is_dense() && operation.in.is_dense()) {
-        copy_bytes(context.threads, out, in, operation.out.bytes());
+    const Tensor &out = operation.out, &in = operation.in;
+    if (out.dtype == in.dtype) {
+        const std::int64_t width = size_of(out.dtype);
+        auto* const target = context.data<std::byte>(out);
+        const auto* const source = context.data<const std::byte>(in);
+        for_pieces_of_rows(context.threads, out, in, [=](std::int64_t to, std::int64_t from, std::int64_t size) {
+            std::memcpy(target + to * width, source + from * width, static_cast<std::size_t>(size * width));
+        });
         return;
     }
-    const std::int64_t width = size_of(operation.out.dtype);
-    for_row_pieces(context.threads, operation.out.rows(), operation.out.columns(),
-                   [&](std::int64_t row, std::int64_t begin, std::int64_t size) {
-                       std::memcpy(out + (row_offset(operation.out, row) + begin) * width,
-                                   in + (row_offset(operation.in, row) + begin) * width,
-                                   static_cast<std::size_t>(size * width));
-                   });
+    with_float_type(out.dtype, [&](auto to) {
+        with_float_type(in.dtype, [&](auto from) {
+            convert<ElementOf<decltype(to)>, ElementOf<decltype(from)>>(context, operation);
+        });
+    });
 }
 
 void run(const Context& context, const Add& operation) {
-    float* const out = context.data<float>(operation.out);
-    const float* const a = context.data<const float>(operation.a);
-    const float* const b = context.data<const float>(operation.b);
-    for_pieces(context.threads, operation.out.count(), kPieceElements, [=](std::int64_t begin, std::int64_t size) {
-        for (std::int64_t i = begin; i < begin + size; ++i) out[i] = a[i] + b[i];
+    with_three_types(operation.out, operation.a, operation.b, [&](auto out, auto a_type, auto b_type) {
+        const auto* const a = context.data<const ElementOf<decltype(a_type)>>(operation.a);
+        const auto* const b = context.data<const ElementOf<decltype(b_type)>>(operation.b);
+        store_elements<ElementOf<decltype(out)>>(context, operation.out, [=](std::int64_t i, std::int64_t lanes) {
+            return load_lanes(a + i, lanes) + load_lanes(b + i, lanes);
+        });
     });
 }
 
 void run(const Context& context, const ScaledAdd& operation) {
-    float* const out = context.data<float>(operation.out);
-    const float* const a = context.data<const float>(operation.a);
-    const float* const b = context.data<const float>(operation.b);
-    const float alpha = operation.alpha;
-    const float beta = operation.beta;
-    for_pieces(context.threads, operation.out.count(), kPieceElements, [=](std::int64_t begin, std::int64_t size) {
-        if (b == nullptr) {
-            for (std::int64_t i = begin; i < begin + size; ++i) out[i] = alpha * a[i];
-        } else {
-            for (std::int64_t i = begin; i < begin + size; ++i) out[i] = std::fma(alpha, a[i], beta * b[i]);
-        }
-    });
-}
-
-void run(const Context& context, const Transpose& operation) {
-    constexpr std::int64_t kBlocksPerPiece = kPieceElements / (kTransposeBlock * kTransposeBlock);
-    float* const out = context.data<float>(operation.out);
-    const float* const in = context.data<const float>(operation.in);
-    const std::int64_t rows = operation.in.shape[0], columns = operation.in.shape[1];
-    const std::int64_t in_stride = operation.in.strides[0], out_stride = operation.out.strides[0];
-    const std::int64_t down = (rows + kTransposeBlock - 1) / kTransposeBlock;
-    const std::int64_t across = (columns + kTransposeBlock - 1) / kTransposeBlock;
-    for_pieces(context.threads, down * across, kBlocksPerPiece, [=](std::int64_t first, std::int64_t count) {
-        for (std::int64_t block = first; block < first + count; ++block) {
-            const std::int64_t row = block / across * kTransposeBlock, column = block % across * kTransposeBlock;
-            const std::int64_t height = std::min(kTransposeBlock, rows - row);
-            const std::int64_t width = std::min(kTransposeBlock, columns - column);
-            const float* const source = in + row * in_stride + column;
-            float* const target = out + column * out_stride + row;
-            if (height == kTransposeBlock && width == kTransposeBlock) {
-                transpose_block(target, out_stride, source, in_stride);
-            } else {
-                for (std::int64_t c = 0; c < width; ++c) {
-                    for (std::int64_t r = 0; r < height; ++r) target[c * out_stride + r] = source[r * in_stride + c];
-                }
-            }
-        }
-    });
+    const Float8 alpha = broadcast(operation.alpha), beta = broadcast(operation.beta);
+    const bool has_b = operation.b.defined();
+    with_three_types(operation.out, operation.a, has_b ? operation.b : operation.a,
+                     [&](auto out, auto a_type, auto b_type) {
+                         const auto* const a = context.data<const ElementOf<decltype(a_type)>>(operation.a);
+                         const auto* const b = context.data<const ElementOf<decltype(b_type)>>(operation.b);
+                         if (has_b) {
+                             store_elements<ElementOf<decltype(out)>>(
+                                 context, operation.out, [=](std::int64_t i, std::int64_t lanes) {
+                                     return fma(alpha, load_lanes(a + i, lanes), beta * load_lanes(b + i, lanes));
+                                 });
+                         } else {
+                             store_elements<ElementOf<decltype(out)>>(
+                                 context, operation.out,
+                                 [=](std::int64_t i, std::int64_t lanes) { return alpha * load_lanes(a + i, lanes); });
+                         }
+                     });
 }
 
 void run(const Context& context, const CopyFromHost& operation) {
@@ -164,14 +174,17 @@ void run(const Context& context, const CopyToHost& operation) {
 void run(const Context& context, const FillNormal& operation) {
     // A normal costs as much as a hundred elements of the other operations.
     constexpr std::int64_t kPiece = 1024;
-    float* const out = context.data<float>(operation.out);
     const auto first = static_cast<std::uint64_t>(operation.first_index);
     const std::uint64_t key = mix(operation.key);  // neighbouring keys must not give shifted sequences
     const double deviation = operation.standard_deviation;
-    for_pieces(context.threads, operation.out.count(), kPiece, [=](std::int64_t begin, std::int64_t size) {
-        for (std::int64_t i = begin; i < begin + size; ++i) {
-            out[i] = static_cast<float>(deviation * normal(key, first + static_cast<std::uint64_t>(i)));
-        }
+    with_value_type(operation.out.dtype, [&](auto type) {
+        using T = ElementOf<decltype(type)>;
+        T* const out = context.data<T>(operation.out);
+        for_pieces(context.threads, operation.out.count(), kPiece, [=](std::int64_t begin, std::int64_t size) {
+            for (std::int64_t i = begin; i < begin + size; ++i) {
+                out[i] = rounded<T>(static_cast<float>(deviation * normal(key, first + static_cast<std::uint64_t>(i))));
+            }
+        });
     });
 }
 

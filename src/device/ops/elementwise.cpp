@@ -17,14 +17,20 @@ void require_memory_and_density(const Argument& argument) {
     require_dense(argument);
 }
 
-void require_like(const Argument& argument, const Argument& model) {
-    MFSDP_ASSERT(argument.tensor.dtype == model.tensor.dtype && same_shape(argument.tensor, model.tensor),
+void require_same_shape(const Argument& argument, const Argument& model) {
+    MFSDP_ASSERT(same_shape(argument.tensor, model.tensor),
                  std::string(argument.operation) + ": " + std::string(argument.name) + " is " +
-                     argument.tensor.describe() + ", wanted the type and shape of " + std::string(model.name) + ", " +
+                     argument.tensor.describe() + ", wanted the shape of " + std::string(model.name) + ", " +
                      model.tensor.describe());
 }
 
-void require_float32(const Argument& argument) { require_rank(argument, DType::float32, argument.tensor.rank); }
+/// A term of a sum: of a type of its own; in the place of out only with the type of out.
+void require_term(const Argument& argument, const Argument& out) {
+    require_type(argument, kFloatTypes);
+    require_same_shape(argument, out);
+    require_memory_and_density(argument);
+    if (argument.tensor.dtype != out.tensor.dtype) require_apart(argument, out);
+}
 
 // Two rows of one view must not share memory, or the threads would write into each other's rows.
 void require_rows_apart(const Argument& argument) {
@@ -39,14 +45,15 @@ void require_rows_apart(const Argument& argument) {
 
 }  // namespace
 
-void Fill::check() const {
-    MFSDP_ASSERT(size_of(out.dtype) >= 4, "fill: out is " + out.describe() + ", wanted a type of 4 or 8 bytes");
-    require_memory_and_density({kName, "out", out});
-}
+void Fill::check() const { require_memory_and_density({kName, "out", out}); }
 Cost Fill::cost() const { return {0, out.bytes()}; }
 
 void Copy::check() const {
-    require_like({kName, "out", out}, {kName, "in", in});
+    require_same_shape({kName, "out", out}, {kName, "in", in});
+    if (out.dtype != in.dtype) {
+        require_type({kName, "out", out}, kFloatTypes);
+        require_type({kName, "in", in}, kFloatTypes);
+    }
     for (const Argument& argument : {Argument{kName, "out", out}, Argument{kName, "in", in}}) {
         MFSDP_ASSERT(argument.tensor.defined() || argument.tensor.count() == 0,
                      "copy: " + std::string(argument.name) + " is " + argument.tensor.describe() + " without memory");
@@ -55,34 +62,31 @@ void Copy::check() const {
     require_rows_apart({kName, "out", out});
     require_apart({kName, "out", out}, {kName, "in", in});
 }
-Cost Copy::cost() const { return {0, 2 * out.bytes()}; }
+Cost Copy::cost() const { return {0, in.bytes() + out.bytes()}; }
 
 void Add::check() const {
-    require_float32({kName, "out", out});
+    require_type({kName, "out", out}, kFloatTypes);
     require_memory_and_density({kName, "out", out});
-    for (const Argument& argument : {Argument{kName, "a", a}, Argument{kName, "b", b}}) {
-        require_like(argument, {kName, "out", out});
-        require_memory_and_density(argument);
-    }
+    require_term({kName, "a", a}, {kName, "out", out});
+    require_term({kName, "b", b}, {kName, "out", out});
 }
-Cost Add::cost() const { return {out.count(), 3 * out.bytes()}; }
+Cost Add::cost() const { return {out.count(), out.bytes() + a.bytes() + b.bytes()}; }
 
 void ScaledAdd::check() const {
-    require_float32({kName, "out", out});
+    require_type({kName, "out", out}, kFloatTypes);
     require_memory_and_density({kName, "out", out});
-    require_like({kName, "a", a}, {kName, "out", out});
-    require_memory_and_density({kName, "a", a});
-    if (!b.defined()) return;
-    require_like({kName, "b", b}, {kName, "out", out});
-    require_memory_and_density({kName, "b", b});
+    require_term({kName, "a", a}, {kName, "out", out});
+    if (b.defined()) require_term({kName, "b", b}, {kName, "out", out});
 }
 Cost ScaledAdd::cost() const {
-    return b.defined() ? Cost{3 * out.count(), 3 * out.bytes()} : Cost{out.count(), 2 * out.bytes()};
+    if (!b.defined()) return {out.count(), out.bytes() + a.bytes()};
+    return {3 * out.count(), out.bytes() + a.bytes() + b.bytes()};
 }
 
 void Transpose::check() const {
-    require_rank({kName, "in", in}, DType::float32, 2);
-    require_shape({kName, "out", out}, DType::float32, {in.shape[1], in.shape[0]});
+    require_type({kName, "in", in}, kFloatTypes);
+    require_rank({kName, "in", in}, in.dtype, 2);
+    require_shape({kName, "out", out}, in.dtype, {in.shape[1], in.shape[0]});
     require_contiguous_columns({kName, "in", in});
     require_contiguous_columns({kName, "out", out});
     require_rows_apart({kName, "out", out});
@@ -104,7 +108,7 @@ void CopyToHost::check() const {
 Cost CopyToHost::cost() const { return {0, 2 * in.bytes()}; }
 
 void FillNormal::check() const {
-    require_float32({kName, "out", out});
+    require_type({kName, "out", out}, kValueTypes);
     require_memory_and_density({kName, "out", out});
     MFSDP_ASSERT(first_index >= 0, "fill_normal: indices count from 0, got " + std::to_string(first_index));
 }

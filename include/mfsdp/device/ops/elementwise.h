@@ -7,7 +7,7 @@
 
 namespace mfsdp::device {
 
-/// out[i] = value. Dense, any dtype of 4 or 8 bytes (value converted).
+/// out[i] = value. Dense, any type; value is converted, for 16 bits through float32.
 struct Fill {
     static constexpr std::string_view kName = "fill";
     Tensor out;
@@ -16,7 +16,8 @@ struct Fill {
     [[nodiscard]] Cost cost() const;
 };
 
-/// out = in, same shape and dtype, rows of either may be strided.
+/// out = in, same shape, rows of either may be strided; not aliased. The types are the same, or both are of float32,
+/// bfloat16 and float16: then values are widened exactly and rounded once.
 struct Copy {
     static constexpr std::string_view kName = "copy";
     Tensor out, in;
@@ -24,7 +25,8 @@ struct Copy {
     [[nodiscard]] Cost cost() const;
 };
 
-/// out = a + b, float32, same shape, dense; out may alias either.
+/// out = a + b, same shape, dense; each float32, bfloat16 or float16, the sum in float32. out may be either of them if
+/// it has its type.
 struct Add {
     static constexpr std::string_view kName = "add";
     Tensor out, a, b;
@@ -32,8 +34,8 @@ struct Add {
     [[nodiscard]] Cost cost() const;
 };
 
-/// out = alpha * a + beta * b, float32, dense; each product is rounded once, the sum by fma(alpha, a, beta * b).
-/// b may be undefined (then out = alpha * a). out may alias either.
+/// out = alpha * a + beta * b, dense, types as in Add; in float32 beta * b is rounded once, the sum is
+/// fma(alpha, a, beta * b). b may be undefined (then out = alpha * a). out may be either of them if it has its type.
 struct ScaledAdd {
     static constexpr std::string_view kName = "scaled_add";
     Tensor out, a, b;
@@ -43,7 +45,7 @@ struct ScaledAdd {
     [[nodiscard]] Cost cost() const;
 };
 
-/// out [n, m] = in [m, n] transposed, float32; rows may be strided; not aliased.
+/// out [n, m] = in [m, n] transposed, both float32, bfloat16 or float16; rows may be strided; not aliased.
 struct Transpose {
     static constexpr std::string_view kName = "transpose";
     Tensor out, in;
@@ -74,7 +76,7 @@ struct CopyToHost {
 /// of a parameter has the same bits however the parameter is cut. key is made from (seed, parameter name).
 struct FillNormal {
     static constexpr std::string_view kName = "fill_normal";
-    Tensor out;  ///< float32, dense
+    Tensor out;  ///< float32 or bfloat16 (the float32 value rounded), dense
     std::uint64_t key = 0;
     std::int64_t first_index = 0;
     double standard_deviation = 1.0;
