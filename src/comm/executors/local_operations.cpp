@@ -1,16 +1,14 @@
 #include "local_operations.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/half.h"
 
-#include <bit>
 #include <cstring>
 #include <string>
 
 namespace mfsdp::comm {
 
 namespace {
-
-float widened(std::uint16_t bfloat16) { return std::bit_cast<float>(std::uint32_t{bfloat16} << 16U); }
 
 template <class Source, class Apply>
 void for_each_element(std::byte* target, const std::byte* source, std::int64_t count, Apply apply) {
@@ -35,13 +33,13 @@ void perform_on_host(const TransferOperation& operation, std::byte* target, cons
     if (operation.kind == OperationKind::copy && same) {
         std::memcpy(target, source, static_cast<std::size_t>(count * device::size_of(operation.source_dtype)));
     } else if (operation.kind == OperationKind::copy && widens) {
-        for_each_element<std::uint16_t>(target, source, count,
-                                        [](float& to, std::uint16_t from) { to = widened(from); });
+        for_each_element<device::BFloat16>(target, source, count,
+                                           [](float& to, device::BFloat16 from) { to = widened(from); });
     } else if (operation.kind == OperationKind::add && to_float && same) {
         for_each_element<float>(target, source, count, [](float& to, float from) { to += from; });
     } else if (operation.kind == OperationKind::add && widens) {
-        for_each_element<std::uint16_t>(target, source, count,
-                                        [](float& to, std::uint16_t from) { to += widened(from); });
+        for_each_element<device::BFloat16>(target, source, count,
+                                           [](float& to, device::BFloat16 from) { to += widened(from); });
     } else {
         throw InternalError("comm: no local operation of a schedule turns " +
                             std::string(device::name(operation.source_dtype)) + " into " +

@@ -13,8 +13,6 @@ namespace {
 void issue(device::Stream& stream, const TransferOperation& operation, const TransferBuffers& buffers) {
     const bool is_add = operation.kind == OperationKind::add;
     MFSDP_ASSERT(is_add || operation.kind == OperationKind::copy, "a schedule for one rank has no messages");
-    MFSDP_ASSERT(operation.source_dtype == operation.target_dtype,
-                 "a single rank's leaves have the type of their sum: devices copy without conversion");
     const auto tensor = [&](BufferRole role, std::int64_t offset, device::DType dtype) {
         return device::Tensor::dense(address_of(buffers, role, offset, dtype), dtype, {operation.count});
     };
