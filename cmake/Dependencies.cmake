@@ -1,7 +1,8 @@
-# MPI and oneDNN are optional: GPU machines may lack them. Without MPI the programs run one rank; without oneDNN
-# products use our own blocked loop.
+# MPI, oneDNN and ICU are optional: GPU machines may lack them. Without MPI the programs run one rank; without oneDNN
+# products use our own blocked loop; without ICU there is no GPT-2 tokenizer.
 option(MFSDP_WITH_MPI "Build the MPI transport" ON)
 option(MFSDP_WITH_ONEDNN "Use oneDNN for matrix products" ON)
+option(MFSDP_WITH_ICU "Use ICU's classes of characters for the GPT-2 tokenizer" ON)
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
@@ -28,5 +29,12 @@ if(MFSDP_WITH_ONEDNN)
   if(NOT TARGET DNNL::dnnl OR NOT OpenMP_CXX_FOUND)
     message(STATUS "oneDNN not found: products use the plain blocked loop")
     set(MFSDP_WITH_ONEDNN OFF)
+  endif()
+endif()
+if(MFSDP_WITH_ICU)
+  find_package(ICU COMPONENTS uc)
+  if(NOT ICU_FOUND)
+    message(STATUS "ICU not found: no GPT-2 tokenizer")
+    set(MFSDP_WITH_ICU OFF)
   endif()
 endif()

@@ -7,8 +7,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Without these nothing can be built or trained.
 required=(g++ cmake ninja-build nlohmann-json3-dev libspdlog-dev libcli11-dev catch2 libopenmpi-dev openmpi-bin)
-# Faster products, faster rebuilds, text to train on: the build adapts to what is there, quickstart.sh takes --text.
-optional=(libdnnl-dev ccache fortunes fortunes-min)
+# Faster products, the GPT-2 tokenizer, faster rebuilds, text to train on: the build adapts to what is there,
+# quickstart.sh takes --text.
+optional=(libdnnl-dev libicu-dev ccache fortunes fortunes-min)
 
 case "$*" in
     "") ;;

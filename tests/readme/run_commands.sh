@@ -5,7 +5,7 @@
 #   scripts/test.sh ...         prints its help: this test is part of it
 #   cmake --build ...           tells what it would build
 #
-#   tests/readme/run_commands.sh PROGRAMS [README]     PROGRAMS: folder of mfsdp-train and mfsdp-plan
+#   tests/readme/run_commands.sh PROGRAMS [README]     PROGRAMS: folder of mfsdp-train, -plan and -data
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 programs=$(cd "$1" && pwd)

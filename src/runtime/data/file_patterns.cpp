@@ -1,19 +1,17 @@
 #include "mfsdp/runtime/data/file_patterns.h"
 
 #include "mfsdp/base/error.h"
-#include "mfsdp/base/file_descriptor.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include <glob.h>
 
 namespace mfsdp::runtime {
 namespace {
-
-using base::FileUse;
 
 // Owns what glob() allocates.
 class Matches {
@@ -36,34 +34,48 @@ class Matches {
     int status_;
 };
 
-std::string identity(const std::string& path) {
+std::string place(const std::string& path) { return "data: " + path + ": "; }
+
+// The file itself, whatever name it is called by; empty if it cannot be found.
+std::string identity(const std::string& path, std::vector<std::string>& problems) {
     std::error_code error;
     const std::filesystem::path resolved = std::filesystem::canonical(path, error);
-    if (error) base::raise_file_error(FileUse::data, path, "cannot resolve: " + error.message());
-    return resolved.string();
+    if (!error) return resolved.string();
+    problems.push_back(place(path) + "cannot resolve: " + error.message());
+    return {};
 }
 
 }  // namespace
 
-std::vector<std::string> expand_file_patterns(const std::vector<std::string>& patterns) {
-    std::vector<std::string> paths;
+MatchedFiles match_file_patterns(const std::vector<std::string>& patterns) {
+    MatchedFiles files;
     std::map<std::string, std::string> pattern_of;
     for (const std::string& pattern : patterns) {
         const Matches matches(pattern);
         if (matches.status() != 0) {
             const bool none = matches.status() == GLOB_NOMATCH;
-            base::raise_file_error(FileUse::data, "",
-                                   "pattern '" + pattern + (none ? "' matches no file" : "' could not be expanded"));
+            files.problems.push_back("data: pattern '" + pattern +
+                                     (none ? "' matches no file" : "' could not be expanded"));
+            continue;
         }
         for (const std::string& path : matches.sorted()) {
-            const auto [first, is_new] = pattern_of.emplace(identity(path), pattern);
-            if (!is_new) {
-                base::raise_file_error(FileUse::data, path, "matched by '" + first->second + "' and '" + pattern + "'");
+            const std::string file = identity(path, files.problems);
+            if (file.empty()) continue;
+            const auto [first, is_new] = pattern_of.emplace(file, pattern);
+            if (is_new) {
+                files.paths.push_back(path);
+            } else {
+                files.problems.push_back(place(path) + "matched by '" + first->second + "' and '" + pattern + "'");
             }
-            paths.push_back(path);
         }
     }
-    return paths;
+    return files;
+}
+
+std::vector<std::string> expand_file_patterns(const std::vector<std::string>& patterns) {
+    MatchedFiles files = match_file_patterns(patterns);
+    if (!files.problems.empty()) throw DataError(files.problems.front());
+    return std::move(files.paths);
 }
 
 }  // namespace mfsdp::runtime

@@ -2,75 +2,115 @@
 
 #include "mfsdp/base/error.h"
 
+#include "runtime/data/token_header.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
+#include <utility>
 
 namespace mfsdp::runtime {
 namespace {
 
-constexpr std::int64_t kHeaderBytes = 1024;
-constexpr std::size_t kHeaderWords = 256;
-constexpr std::int32_t kGpt2Magic = 20240520;
-constexpr std::int32_t kLlama3Magic = 20240801;
-constexpr std::array<char, 8> kLlmqMagic = {'B', 'I', 'N', '.', 'T', 'O', 'K', '\n'};
+// The rules of one file: those that it breaks become messages.
+class HeaderCheck {
+  public:
+    HeaderCheck(const base::FileDescriptor& file, std::int64_t vocab_size) : file_(file), vocab_size_(vocab_size) {
+        TokenFile& layout = check_.layout;
+        layout.path = file.path();
+        if (require(file.is_regular_file(), "not a regular file")) layout.bytes = file.size();
+    }
 
-using Header = std::array<std::int32_t, kHeaderWords>;
+    TokenFileCheck raw_bytes() {
+        if (vocab_size_ < kByteTokenizerVocabulary) {
+            throw ConfigError("config: model.vocab_size = " + std::to_string(vocab_size_) +
+                              ": the byte tokenizer needs >= " + std::to_string(kByteTokenizerVocabulary));
+        }
+        TokenFile& layout = check_.layout;
+        layout.tokens = layout.bytes + 1;
+        layout.token_bytes = 1;
+        if (check_.problems.empty()) require(layout.bytes >= 1, "0 bytes, a text file needs at least 1");
+        if (check_.problems.empty()) check_.whole_tokens = layout.tokens;
+        return std::move(check_);
+    }
 
-void require(const base::FileDescriptor& file, bool holds, const std::string& otherwise) {
-    if (!holds) base::raise_file_error(file.use(), file.path(), otherwise);
-}
+    TokenFileCheck tokens() {
+        if (check_.problems.empty() &&
+            require(check_.layout.bytes >= kTokenHeaderBytes,
+                    std::to_string(check_.layout.bytes) + " bytes, shorter than the 1024-byte header")) {
+            check_.layout.header_bytes = kTokenHeaderBytes;
+            TokenHeader words{};
+            file_.read_exact(std::as_writable_bytes(std::span(words)), 0);
+            if (recognise(words)) check_size();
+        }
+        return std::move(check_);
+    }
 
-Header read_header(const base::FileDescriptor& file, std::int64_t file_bytes) {
-    require(file, file_bytes >= kHeaderBytes, std::to_string(file_bytes) + " bytes, shorter than the 1024-byte header");
-    Header words{};
-    file.read_exact(std::as_writable_bytes(std::span(words)), 0);
-    return words;
-}
+  private:
+    bool require(bool holds, const std::string& otherwise) {
+        if (!holds) check_.problems.push_back(otherwise);
+        return holds;
+    }
 
-void require_version(const base::FileDescriptor& file, TokenFileKind kind, std::int32_t version,
-                     std::int32_t expected) {
-    require(file, version == expected,
-            std::string(name(kind)) + " version " + std::to_string(version) + " is not supported, expected " +
-                std::to_string(expected));
-}
+    bool require_version(std::int32_t version, std::int32_t expected) {
+        return require(version == expected, std::string(name(check_.layout.kind)) + " version " +
+                                                std::to_string(version) + " is not supported, expected " +
+                                                std::to_string(expected));
+    }
 
-// Fills kind, width, count and masks; returns the vocabulary the header names, 0 if it names none.
-std::int64_t recognise(const base::FileDescriptor& file, const Header& words, TokenFile& layout) {
-    if (std::memcmp(words.data(), kLlmqMagic.data(), kLlmqMagic.size()) == 0) {
+    // Fills kind, width, count, masks and vocabulary; false if what follows the header cannot be understood.
+    bool recognise(const TokenHeader& words) {
+        TokenFile& layout = check_.layout;
+        if (std::memcmp(words.data(), kLlmqMagic.data(), kLlmqMagic.size()) == 0) return recognise_llmq(words);
+        layout.tokens = words[2];
+        if (words[0] == kGpt2Magic) {
+            layout.kind = TokenFileKind::gpt2;
+            layout.token_bytes = 2;
+            return require_version(words[1], kGpt2Version);
+        }
+        if (words[0] == kLlama3Magic) {
+            layout.kind = TokenFileKind::llama3;
+            layout.token_bytes = 4;
+            return require_version(words[1], kLlama3Version);
+        }
+        return require(false,
+                       "unknown magic " + std::to_string(words[0]) + "; for raw text set data.format = \"bytes\"");
+    }
+
+    bool recognise_llmq(const TokenHeader& words) {
+        TokenFile& layout = check_.layout;
         layout.kind = TokenFileKind::llmq;
-        require_version(file, layout.kind, words[2], 2);
-        require(file, words[3] == 4, std::to_string(words[3]) + " bytes per token, expected 4");
-        layout.token_bytes = 4;
+        layout.token_bytes = kLlmqTokenBytes;
         layout.tokens = words[4];
+        layout.vocabulary = words[5];
         layout.has_masks = words[6] == 1;
-        return words[5];
+        if (!require_version(words[2], kLlmqVersion)) return false;
+        const bool known_width =
+            require(words[3] == kLlmqTokenBytes, std::to_string(words[3]) + " bytes per token, expected 4");
+        // Another flag could be a mask of another form; taken for none, every target would count.
+        const bool known_masks =
+            require(words[6] == 0 || words[6] == 1, "mask flag " + std::to_string(words[6]) + ", expected 0 or 1");
+        if (require(layout.vocabulary > 0, "tokenized for " + std::to_string(words[5]) + " ids")) {
+            require(layout.vocabulary <= vocab_size_,
+                    "tokenized for " + std::to_string(words[5]) + " ids, the model has " + std::to_string(vocab_size_));
+        }
+        return known_width && known_masks;
     }
-    if (words[0] == kGpt2Magic) {
-        layout.kind = TokenFileKind::gpt2;
-        require_version(file, layout.kind, words[1], 1);
-        layout.token_bytes = 2;
-    } else if (words[0] == kLlama3Magic) {
-        layout.kind = TokenFileKind::llama3;
-        require_version(file, layout.kind, words[1], 7);
-        layout.token_bytes = 4;
-    } else {
-        require(file, false,
-                "unknown magic " + std::to_string(words[0]) + "; for raw text set data.format = \"bytes\"");
-    }
-    layout.tokens = words[2];
-    return 0;
-}
 
-TokenFile inspect_bytes(const base::FileDescriptor& file, std::int64_t file_bytes, std::int64_t vocab_size) {
-    if (vocab_size < kByteTokenizerVocabulary) {
-        throw ConfigError("config: model.vocab_size = " + std::to_string(vocab_size) +
-                          ": the byte tokenizer needs >= " + std::to_string(kByteTokenizerVocabulary));
+    void check_size() {
+        const TokenFile& layout = check_.layout;
+        if (!require(layout.tokens > 0, "header says " + std::to_string(layout.tokens) + " tokens")) return;
+        const std::int64_t mask_bytes = layout.has_masks ? (layout.tokens + 7) / 8 : 0;
+        const std::int64_t expected = kTokenHeaderBytes + layout.tokens * layout.token_bytes + mask_bytes;
+        require(layout.bytes == expected,
+                std::to_string(layout.bytes) + " bytes, but the header asks for " + std::to_string(expected));
+        check_.whole_tokens = std::min(layout.tokens, (layout.bytes - kTokenHeaderBytes) / layout.token_bytes);
     }
-    require(file, file_bytes >= 1, "0 bytes, a text file needs at least 1");
-    return {file.path(), TokenFileKind::bytes, file_bytes, file_bytes + 1, 0, 1, false};
-}
+
+    const base::FileDescriptor& file_;
+    std::int64_t vocab_size_;
+    TokenFileCheck check_;
+};
 
 // Widens `count` ids of type Id in place: they lie at the end of the memory of `out`, so that writing id i never
 // reaches an id that is still to be read.
@@ -84,16 +124,15 @@ void widen(std::span<std::int32_t> out, std::size_t count) {
     }
 }
 
-// A uint32 id above 2^31 appears as a negative number here and fails the same test; the message shows it unsigned.
 void check_ids(const base::FileDescriptor& file, const TokenFile& layout, std::int64_t vocab_size, std::int64_t begin,
                std::span<const std::int32_t> ids) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
+        // A uint32 id above 2^31 appears as a negative number here and fails the same test.
         if (ids[i] >= 0 && ids[i] < vocab_size) continue;
-        const std::int64_t id = layout.kind == TokenFileKind::llama3 ? std::int64_t{static_cast<std::uint32_t>(ids[i])}
-                                                                     : std::int64_t{ids[i]};
-        require(file, false,
-                "token " + std::to_string(begin + static_cast<std::int64_t>(i)) + " is " + std::to_string(id) +
-                    ", the model has " + std::to_string(vocab_size) + " ids");
+        base::raise_file_error(file.use(), file.path(),
+                               "token " + std::to_string(begin + static_cast<std::int64_t>(i)) + " is " +
+                                   std::to_string(stored_id(layout.kind, ids[i])) + ", the model has " +
+                                   std::to_string(vocab_size) + " ids");
     }
 }
 
@@ -118,29 +157,24 @@ std::string_view name(TokenFileKind kind) {
     raise_internal_error("kind", __FILE__, __LINE__, "every kind of token file has a name");
 }
 
-TokenFile inspect_token_file(const base::FileDescriptor& file, DataFormat format, std::int64_t vocab_size) {
+TokenFileCheck check_token_file(const base::FileDescriptor& file, DataFormat format, std::int64_t vocab_size) {
     MFSDP_ASSERT(vocab_size >= 1 && vocab_size <= std::int64_t{1} << 31, "ids fit into int32");
-    require(file, file.is_regular_file(), "not a regular file");
-    const std::int64_t file_bytes = file.size();
-    if (format == DataFormat::bytes) return inspect_bytes(file, file_bytes, vocab_size);
-
-    TokenFile layout;
-    layout.path = file.path();
-    layout.bytes = file_bytes;
-    layout.header_bytes = kHeaderBytes;
-    const std::int64_t vocabulary = recognise(file, read_header(file, file_bytes), layout);
-    require(file, layout.tokens > 0, "header says " + std::to_string(layout.tokens) + " tokens");
-    const std::int64_t mask_bytes = layout.has_masks ? (layout.tokens + 7) / 8 : 0;
-    const std::int64_t expected = kHeaderBytes + layout.tokens * layout.token_bytes + mask_bytes;
-    require(file, file_bytes == expected,
-            std::to_string(file_bytes) + " bytes, but the header asks for " + std::to_string(expected));
-    require(file, vocabulary <= vocab_size,
-            "tokenized for " + std::to_string(vocabulary) + " ids, the model has " + std::to_string(vocab_size));
-    return layout;
+    HeaderCheck check(file, vocab_size);
+    return format == DataFormat::bytes ? check.raw_bytes() : check.tokens();
 }
 
-void read_tokens(const base::FileDescriptor& file, const TokenFile& layout, std::int64_t vocab_size, std::int64_t begin,
-                 std::span<std::int32_t> out) {
+TokenFile inspect_token_file(const base::FileDescriptor& file, DataFormat format, std::int64_t vocab_size) {
+    TokenFileCheck check = check_token_file(file, format, vocab_size);
+    if (!check.problems.empty()) base::raise_file_error(file.use(), file.path(), check.problems.front());
+    return std::move(check.layout);
+}
+
+std::int64_t stored_id(TokenFileKind kind, std::int32_t bits) {
+    return kind == TokenFileKind::llama3 ? std::int64_t{static_cast<std::uint32_t>(bits)} : std::int64_t{bits};
+}
+
+void read_stored_tokens(const base::FileDescriptor& file, const TokenFile& layout, std::int64_t begin,
+                        std::span<std::int32_t> out) {
     check_range(layout, begin, out.size());
     if (out.empty()) return;
     std::span<std::int32_t> stored = out;
@@ -153,6 +187,11 @@ void read_tokens(const base::FileDescriptor& file, const TokenFile& layout, std:
     file.read_exact(raw, layout.header_bytes + begin * layout.token_bytes);
     if (width == 2) widen<std::uint16_t>(stored, stored.size());
     if (width == 1) widen<std::uint8_t>(stored, stored.size());
+}
+
+void read_tokens(const base::FileDescriptor& file, const TokenFile& layout, std::int64_t vocab_size, std::int64_t begin,
+                 std::span<std::int32_t> out) {
+    read_stored_tokens(file, layout, begin, out);
     check_ids(file, layout, vocab_size, begin, out);
 }
 

@@ -136,6 +136,13 @@ TEST_CASE("each broken rule of header and size has its message") {
     CHECK(inspect_message(path, masked.substr(0, 1036)) == place + "1036 bytes, but the header asks for 1037");
     CHECK(inspect_message(path, llmq_file({1}, 101)) == place + "tokenized for 101 ids, the model has 100");
     CHECK(inspect_message(path, llmq_file({1}, 100)) == "<no exception>");
+    CHECK(inspect_message(path, llmq_file({1}, 0)) == place + "tokenized for 0 ids");
+    CHECK(inspect_message(path, llmq_file({1}, -7)) == place + "tokenized for -7 ids");
+    std::string flagged = llmq_file({1, 2, 3}, 50);
+    flagged[24] = 2;
+    CHECK(inspect_message(path, flagged) == place + "mask flag 2, expected 0 or 1");
+    flagged[24] = flagged[25] = flagged[26] = flagged[27] = '\xFF';
+    CHECK(inspect_message(path, flagged) == place + "mask flag -1, expected 0 or 1");
     CHECK(message_of<DataError>([&] { (void)inspect_token_file(open_file(folder.path()), DataFormat::tokens, 100); }) ==
           "data: " + folder.path() + ": not a regular file");
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mfsdp::runtime {
 
@@ -32,15 +33,33 @@ struct TokenFile {
     std::int64_t header_bytes = 0;  ///< where the ids begin
     std::int64_t token_bytes = 0;   ///< width of an id
     bool has_masks = false;
+    std::int64_t vocabulary = 0;  ///< ids that the header was written for; 0 if it names none
+};
+
+/// Header and size of a file, with every rule they break.
+struct TokenFileCheck {
+    TokenFile layout;                   ///< as far as the header can be understood
+    std::vector<std::string> problems;  ///< messages without the file's name; none: the file may be read
+    std::int64_t whole_tokens = 0;      ///< ids that lie in the file in spite of problems
 };
 
 /// Recognises a file and checks header and size; ids are checked when they are read.
 ///
 /// format      `tokens` finds the kind by its magic, `bytes` takes the file as raw text
-/// vocab_size  ids must lie in [0, vocab_size); at most 2^31, else InternalError
-/// A broken rule is a DataError, raw bytes with vocab_size < 257 a ConfigError. Source: formats.md section 1.1.
+/// vocab_size  of the model, in [1, 2^31], else InternalError
+/// Raw bytes with vocab_size < 257 are a ConfigError. Source: formats.md section 1.1.
+[[nodiscard]] TokenFileCheck check_token_file(const base::FileDescriptor& file, DataFormat format,
+                                              std::int64_t vocab_size);
+
+/// check_token_file; a broken rule is a DataError with the first of the messages.
 [[nodiscard]] TokenFile inspect_token_file(const base::FileDescriptor& file, DataFormat format,
                                            std::int64_t vocab_size);
+
+/// Reads tokens as they are stored, without a check of their ids; see stored_id. Allocates nothing.
+void read_stored_tokens(const base::FileDescriptor& file, const TokenFile& layout, std::int64_t begin,
+                        std::span<std::int32_t> out);
+/// The number that a file of this kind means by 32 stored bits: uint32 ids have no negative numbers.
+[[nodiscard]] std::int64_t stored_id(TokenFileKind kind, std::int32_t bits);
 
 /// Reads tokens [begin, begin + out.size()) of one file and checks every id against vocab_size. Allocates nothing.
 void read_tokens(const base::FileDescriptor& file, const TokenFile& layout, std::int64_t vocab_size, std::int64_t begin,
