@@ -1,11 +1,11 @@
 // mfsdp-data: makes, shows and checks token files.
 
-#include "mfsdp/base/error.h"
 #include "mfsdp/runtime/config/parse_config.h"
 #include "mfsdp/runtime/data/inspect.h"
 #include "mfsdp/runtime/data/tokenize.h"
 #include "mfsdp/runtime/data/validate.h"
-#include "mfsdp/version.h"
+
+#include "program.h"
 
 #include <chrono>
 #include <cstdint>
@@ -13,11 +13,8 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 namespace {
 
@@ -87,7 +84,7 @@ class Tokenize {
 
     [[nodiscard]] bool chosen() const { return command_->parsed(); }
 
-    [[nodiscard]] int run() const {
+    void run() const {
         const auto begin = std::chrono::steady_clock::now();
         const auto tokenizer = runtime::make_tokenizer(tokenizer_, end_of_document_);
         const runtime::TokenizeReport report = runtime::tokenize_files(options_, *tokenizer);
@@ -102,7 +99,6 @@ class Tokenize {
         if (report.replaced_parts > 0) {
             std::cout << count(report.replaced_parts, "part") << " of the text, not UTF-8, replaced by U+FFFD\n";
         }
-        return 0;
     }
 
   private:
@@ -139,13 +135,12 @@ class Inspect {
 
     [[nodiscard]] bool chosen() const { return command_->parsed(); }
 
-    [[nodiscard]] int run() {
+    void run() {
         if (tokenizer_.empty() && options_.format == runtime::DataFormat::bytes) tokenizer_ = "bytes";
         std::unique_ptr<runtime::Tokenizer> tokenizer;
         if (!tokenizer_.empty()) tokenizer = runtime::make_tokenizer(tokenizer_, end_of_document_);
         options_.tokenizer = tokenizer.get();
         std::cout << runtime::inspect_tokens(options_);
-        return 0;
     }
 
   private:
@@ -180,7 +175,8 @@ class Validate {
 
     [[nodiscard]] bool chosen() const { return command_->parsed(); }
 
-    [[nodiscard]] int run() const {
+    /// Whether no problem was found.
+    [[nodiscard]] bool run() const {
         if (config_.empty() && options_.patterns.empty()) {
             throw ConfigError("validate: nothing to check; name files, or a run with --config");
         }
@@ -191,7 +187,7 @@ class Validate {
         const auto problems = static_cast<std::int64_t>(report.problems.size());
         std::cout << count(report.files, "file") << ", " << count(report.tokens, "token") << ": "
                   << (problems == 0 ? "no problems" : count(problems, "problem")) << '\n';
-        return problems == 0 ? 0 : static_cast<int>(ExitCode::data);
+        return problems == 0;
     }
 
   private:
@@ -209,24 +205,13 @@ int main(int argc, char** argv) {
     Inspect inspect(app);
     Validate validate(app);
     app.require_subcommand(1);
-    app.set_version_flag("--version", std::string(version()));
-    app.footer("Exit codes: 0 done, 1 unexpected error, 2 usage, 3 a file breaks a rule.");
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::configuration);
-    }
-    try {
-        const int code = tokenize.chosen() ? tokenize.run() : inspect.chosen() ? inspect.run() : validate.run();
-        if (std::cout.flush()) return code;
-        std::cerr << "stdout: cannot be written\n";
-    } catch (const Error& error) {
-        std::cerr << error.what() << '\n';
-        return static_cast<int>(error.code());
-    } catch (const std::bad_alloc&) {
-        std::cerr << "memory: the machine has none left\n";
-    } catch (const std::exception& error) {
-        std::cerr << error.what() << '\n';
-    }
-    return static_cast<int>(ExitCode::unexpected);
+    apps::add_common_options(app, "mfsdp-data");
+    if (const auto code = apps::parse_arguments(app, argc, argv)) return *code;
+    bool has_problems = false;
+    const int code = apps::run_alone([&] {
+        if (tokenize.chosen()) tokenize.run();
+        if (inspect.chosen()) inspect.run();
+        if (validate.chosen()) has_problems = !validate.run();
+    });
+    return code == 0 && has_problems ? static_cast<int>(ExitCode::data) : code;
 }

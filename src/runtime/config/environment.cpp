@@ -18,11 +18,14 @@ bool started_by_launcher() {
 int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node) {
     if (config.threads.has_value()) return static_cast<int>(*config.threads);
     if (const char* const text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {
-        const std::string_view view(text);
+        // OpenMP allows a list, one number per level of nesting; there is one level here.
+        const std::string_view all(text);
+        const std::string_view first = all.substr(0, all.find(','));
         int threads = 0;
-        const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), threads);
-        if (error != std::errc() || end != view.data() + view.size() || threads < 1) {
-            throw ConfigError("config: OMP_NUM_THREADS = " + std::string(view) + ": must be a whole number >= 1");
+        const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
+        if (error != std::errc() || end != first.data() + first.size() || threads < 1) {
+            throw ConfigError("config: OMP_NUM_THREADS = " + std::string(all) +
+                              ": must begin with a whole number >= 1");
         }
         return threads;
     }

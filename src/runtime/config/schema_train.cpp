@@ -97,7 +97,7 @@ std::vector<KeyRow> checkpoint_and_telemetry_keys() {
         name("telemetry.console", "\"auto\"").meaning("auto: bar on a terminal").names({"auto", "bar", "lines"}),
         number_list("telemetry.trace", "null").meaning("[first, end): steps recorded in `trace.json`").later({"null"}),
         name("telemetry.log_level", "\"info\"")
-            .meaning("least important message that is logged")
+            .meaning("least important message that is logged; MFSDP_LOG_LEVEL, if set, takes its place for one start")
             .names({"debug", "info", "warn", "error"}),
         boolean("telemetry.rank_logs", "false").meaning("a log file for every rank"),
         integer("telemetry.health_interval", "0")
@@ -107,7 +107,8 @@ std::vector<KeyRow> checkpoint_and_telemetry_keys() {
             .at_least_zero(),
         name("device", "\"auto\"").meaning("cuda only in programs built with it").names({"auto", "cpu", "cuda"}),
         integer("threads")
-            .meaning("compute threads per rank; null: OMP_NUM_THREADS if set, else cores / ranks on the node")
+            .meaning("compute threads per rank; null: OMP_NUM_THREADS if set (of a list the first number), else cores "
+                     "/ ranks on the node")
             .at_least(1)
             .ceiling(2147483647),
     };

@@ -34,7 +34,11 @@ TEST_CASE("threads follow the configuration then OMP_NUM_THREADS then cores and 
     config.threads = 2;
     CHECK(resolve_threads(config, 1) == 2);
     config.threads.reset();
-    for (const char* const wrong : {"0", "-1", "two", "2x"}) {
+    {
+        const Variable list("OMP_NUM_THREADS", "4,2");
+        CHECK(resolve_threads(config, 1) == 4);
+    }
+    for (const char* const wrong : {"0", "-1", "two", "2x", ",2", "0,2", "2 ,2"}) {
         const Variable bad("OMP_NUM_THREADS", wrong);
         CHECK_THROWS_AS(resolve_threads(config, 1), mfsdp::ConfigError);
     }

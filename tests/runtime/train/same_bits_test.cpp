@@ -1,3 +1,4 @@
+#include "device/cpu/panels.h"
 #include "support/catch.h"
 #include "support/training_run.h"
 
@@ -143,6 +144,31 @@ TEST_CASE("same bits under AdamW alone and without clipping") {
         for (const int ranks : {2, 5}) {
             c.ranks = ranks;
             c.strategy = strategy;
+            INFO(describe(c));
+            require_same_bits(run_training(c), reference);
+        }
+    }
+}
+
+TEST_CASE("same bits with 1 2 3 4 and 8 threads where products have several panels") {
+    for (mfsdp::model::ModelConfig model : {mfsdp::test::uneven_gpt2(), mfsdp::test::uneven_llama()}) {
+        TrainingCase c;
+        c.model = model;
+        c.model.vocab_size = 611;
+        c.model.hidden_size = c.model.num_attention_heads * 32;
+        c.model.head_dim = 32;
+        c.model.intermediate_size = 701;
+        c.model.max_position_embeddings = 128;
+        c.sequence_length = 101;
+        c.micro_batches = 2;
+        c.steps = 3;
+        c.chunk_bytes = 1 << 20;
+        const std::int64_t tokens = 2 * c.sequence_length;
+        const auto panels = mfsdp::device::cpu::cut_into_panels(tokens, c.model.intermediate_size, c.model.hidden_size);
+        REQUIRE(panels.row_panels(tokens) * panels.column_panels(c.model.intermediate_size) >= 8);
+        const TrainingOutcome reference = run_training(c);
+        for (const int threads : {2, 3, 4, 8}) {
+            c.device.threads = threads;
             INFO(describe(c));
             require_same_bits(run_training(c), reference);
         }
