@@ -7,8 +7,8 @@
 
 #include "program.h"
 
+#include <exception>
 #include <iostream>
-#include <memory>
 #include <string>
 
 int main(int argc, char** argv) {
@@ -38,12 +38,21 @@ int main(int argc, char** argv) {
             std::cout << runtime::print_config(runtime::parse_train_config(arguments.path, arguments.overrides));
         });
     }
+    runtime::outlive_lost_outputs();
+    // Before the ranks meet, because it says how long they may take; what is wrong with it is for rank 0 to report.
+    runtime::TrainConfig config;
+    std::exception_ptr refused;
     try {
-        const std::unique_ptr<comm::Communicator> communicator = runtime::make_communicator();
+        config = runtime::parse_train_config(arguments.path, arguments.overrides);
+    } catch (const Error&) {
+        refused = std::current_exception();
+    }
+    try {
+        const auto communicator = runtime::make_communicator(config.parallel.init_timeout_seconds);
         return runtime::run_program(*communicator, [&] {
-            runtime::TrainConfig config;
-            runtime::run_together(*communicator,
-                                  [&] { config = runtime::parse_train_config(arguments.path, arguments.overrides); });
+            runtime::run_together(*communicator, [&] {
+                if (refused) std::rethrow_exception(refused);
+            });
             runtime::train(config, *communicator);
         });
     } catch (const Error& error) {  // no communicator to report through

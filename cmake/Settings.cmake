@@ -29,9 +29,11 @@ if(NOT MFSDP_CPU_ARCH STREQUAL "x86-64-v3")
   add_compile_options(-Wno-psabi)
 endif()
 if(MFSDP_SANITIZE)
-  # The instrumentation hides initialisations from gcc's flow analysis, which then warns inside the standard library.
-  add_compile_options(-fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-                      -Wno-maybe-uninitialized)
+  add_compile_options(-fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # The instrumentation hides initialisations from its flow analysis, which then warns inside the standard library.
+    add_compile_options(-Wno-maybe-uninitialized)
+  endif()
   add_link_options(-fsanitize=${MFSDP_SANITIZE})
 endif()
 if(NOT CMAKE_BUILD_TYPE)

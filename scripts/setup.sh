@@ -13,7 +13,7 @@ optional=(libdnnl-dev libicu-dev ccache fortunes fortunes-min)
 
 case "$*" in
     "") ;;
-    --tests) optional+=(clang-format clang-tidy) ;;
+    --tests) optional+=(clang-format clang-tidy clang libclang-rt-dev) ;;
     *) fail 2 "unknown argument '$*'; usage: scripts/setup.sh [--tests]" ;;
 esac
 

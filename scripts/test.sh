@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every check of the project: packages, three builds, and one ctest over all of it, whose summary ends the output.
+# Every check of the project: packages, four builds, and one ctest over all of it, whose summary ends the output.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
@@ -8,7 +8,8 @@ usage: scripts/test.sh [CTEST ARGUMENT]...
   Sets up and builds as scripts/quickstart.sh does, with all tests; then runs, in one ctest:
     gate.*    clang-format on all sources, clang-tidy on what changed
     asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow]
-    plain.*   products, and a short training, of a build without MPI and oneDNN
+    plain.*   products, and a short training, of a build without MPI, oneDNN and ICU
+    fuzz.*    15 seconds of fuzzing for each parser of foreign files, where clang can (see tests/fuzz/run.sh)
     others    every test of the release build, see tests/CMakeLists.txt
   Arguments go to ctest: scripts/test.sh -R comm
 END
@@ -27,8 +28,18 @@ units=(base device comm model optim runtime)
 configure asan asan
 build asan "${units[@]/%/_tests}"
 
-configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF
-build plain device_tests mfsdp-train
+configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_ICU=OFF
+build plain device_tests mfsdp-train mfsdp-data
+
+parsers=(token_file safetensors config tokenizer)
+if echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+    clang++ -x c++ -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null; then
+    configure fuzz fuzz
+    build fuzz "${parsers[@]/%/_fuzz}"
+else
+    note "fuzz: skipped, clang++ with libFuzzer is not installed (scripts/setup.sh --tests installs it)"
+    parsers=()
+fi
 
 say "testing"
 # ctest reads plain CMake from its folder: what is no test of build/cpu is put before those that are.
@@ -50,6 +61,12 @@ mkdir -p "$gate"
     done
     add plain.device "$ROOT/build/plain/bin/device_tests" "~[slow]"
     add plain.train "$ROOT/tests/apps/short_training.sh" "$ROOT/build/plain/bin/mfsdp-train"
+    add plain.data "$ROOT/build/plain/bin/mfsdp-data" tokenize --output "$ROOT/build/plain/tokens" \
+        --tokenizer "$ROOT/tests/runtime/data/gpt2_tokenizer" "$ROOT/README.md"
+    echo 'set_tests_properties(plain.data PROPERTIES PASS_REGULAR_EXPRESSION "this program was built without ICU")'
+    for parser in "${parsers[@]}"; do
+        add "fuzz.$parser" "$ROOT/tests/fuzz/run.sh" "$ROOT/build/fuzz/bin" "$parser" 15
+    done
     echo "subdirs(\"$ROOT/build/cpu\")"
 } >"$gate/CTestTestfile.cmake"
 export LSAN_OPTIONS="suppressions=$ROOT/scripts/lsan.supp:print_suppressions=0"

@@ -143,6 +143,33 @@ TEST_CASE("the reader refuses header lengths that the file does not have, and a 
     CHECK(message(file_text(std::string("{}\0 ", 4), 0)) == place + "the header contains a zero byte");
 }
 
+TEST_CASE("a golden file cut or grown anywhere is refused") {
+    const TemporaryDirectory folder;
+    const std::string path = folder / "cut.safetensors";
+    const std::string whole = read_file(golden("gpt2_tiny"));
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, whole.data(), 8);
+    REQUIRE(whole.size() > header_bytes + 1000);
+    const auto is_refused = [&](const std::string& content) {
+        write_file(path, content);
+        return message_of<DataError>([&] { SafetensorsFile{path}; }) != "<no exception>";
+    };
+    CHECK_FALSE(is_refused(whole));
+    CHECK(is_refused(whole + 'x'));
+    for (std::size_t length = 0; length < whole.size(); length += length < header_bytes + 100 ? 13 : 977) {
+        REQUIRE(is_refused(whole.substr(0, length)));
+    }
+    REQUIRE(is_refused(whole.substr(0, whole.size() - 1)));
+    // One more or less of a digit anywhere in the header breaks a size, an offset or the tiling.
+    for (std::size_t at = 8; at < 8 + header_bytes; ++at) {
+        if (whole[at] < '0' || whole[at] > '9' || whole[at - 1] == 'F' || whole[at - 1] == '3') continue;  // "F32"
+        const bool in_name = whole[at - 1] == '.' || whole[at - 1] == '_';
+        std::string changed = whole;
+        changed[at] = changed[at] == '9' ? '8' : static_cast<char>(changed[at] + 1);
+        if (!in_name) REQUIRE(is_refused(changed));
+    }
+}
+
 TEST_CASE("a golden file reads with its names in data order and writes back to the same bytes") {
     const TemporaryDirectory folder;
     for (const char* model : {"gpt2_tiny", "llama_tiny_gqa", "llama_tied", "qwen3_tiny"}) {

@@ -15,6 +15,16 @@ bool started_by_launcher() {
            std::getenv("SLURM_STEP_NUM_TASKS") != nullptr;
 }
 
+bool launched_alone() {
+    bool is_told = false;
+    for (const char* const variable : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+        const char* const text = std::getenv(variable);
+        if (text != nullptr && std::string_view(text) != "1") return false;
+        is_told = is_told || text != nullptr;
+    }
+    return is_told;
+}
+
 int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node) {
     if (config.threads.has_value()) return static_cast<int>(*config.threads);
     if (const char* const text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {

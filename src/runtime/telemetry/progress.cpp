@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <ostream>
+#include <iostream>
 
 #include <unistd.h>
 
@@ -77,7 +77,10 @@ bool draws_bar(ConsoleStyle style) {
 }
 
 Progress::Progress(std::int64_t total_steps, bool bar, std::ostream& output)
-    : total_steps_(total_steps), bar_(bar), output_(output) {
+    : Progress(total_steps, bar, output, std::cerr) {}
+
+Progress::Progress(std::int64_t total_steps, bool bar, std::ostream& output, std::ostream& errors)
+    : total_steps_(total_steps), bar_(bar), output_(output), errors_(errors) {
     MFSDP_ASSERT(total_steps >= 1, "the configuration refuses a run without steps");
 }
 
@@ -92,6 +95,14 @@ void Progress::update(const ProgressUpdate& update) {
     } else {
         output_ << progress_line(update, total_steps_, eta) << std::endl;
     }
+    report_lost_output();
+}
+
+// The stream stays failed and swallows what follows.
+void Progress::report_lost_output() {
+    if (output_ || is_lost_) return;
+    is_lost_ = true;
+    errors_ << "telemetry: standard output cannot be written; no more progress is shown, training goes on" << std::endl;
 }
 
 void Progress::finish() {

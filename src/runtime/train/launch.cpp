@@ -2,8 +2,11 @@
 
 #include "mfsdp/runtime/config/environment.h"
 
+#include "runtime/train/watchdog.h"
+
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <iostream>
 #include <new>
@@ -64,8 +67,19 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
     if (failed != all.end()) throw AgreedFailure(static_cast<ExitCode>(failed->code), failed->message.data());
 }
 
-std::unique_ptr<comm::Communicator> make_communicator() {
-    return started_by_launcher() ? comm::make_mpi_communicator() : comm::make_self_communicator();
+std::unique_ptr<comm::Communicator> make_communicator(std::int64_t init_timeout_seconds) {
+    if (!started_by_launcher() || (!comm::mpi_available() && launched_alone())) return comm::make_self_communicator();
+    const auto seconds = static_cast<double>(init_timeout_seconds);
+    const Watchdog watchdog(seconds, "comm: start of MPI: not all ranks came within " +
+                                         std::to_string(init_timeout_seconds) + " s (parallel.init_timeout_seconds)");
+    std::unique_ptr<comm::Communicator> communicator = comm::make_mpi_communicator();
+    communicator->set_timeout_seconds(seconds);
+    return communicator;
+}
+
+void outlive_lost_outputs() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    std::signal(SIGPIPE, SIG_IGN);
 }
 
 std::vector<std::string> host_of_rank(comm::Communicator& communicator) {

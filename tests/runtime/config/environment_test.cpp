@@ -24,6 +24,25 @@ class Variable {
 
 }  // namespace
 
+TEST_CASE("a launcher is known by its variables, and whether it started one rank only") {
+    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}) ::unsetenv(name);
+    CHECK_FALSE(started_by_launcher());
+    CHECK_FALSE(launched_alone());
+    {
+        const Variable rank("PMIX_RANK", "0");
+        CHECK(started_by_launcher());
+        CHECK_FALSE(launched_alone());
+        const Variable tasks("SLURM_STEP_NUM_TASKS", "1");
+        CHECK(launched_alone());
+        const Variable size("OMPI_COMM_WORLD_SIZE", "2");
+        CHECK(started_by_launcher());
+        CHECK_FALSE(launched_alone());
+    }
+    const Variable tasks("SLURM_STEP_NUM_TASKS", "4");
+    CHECK(started_by_launcher());
+    CHECK_FALSE(launched_alone());
+}
+
 TEST_CASE("threads follow the configuration then OMP_NUM_THREADS then cores and ranks of the node") {
     ::unsetenv("OMP_NUM_THREADS");
     TrainConfig config;

@@ -7,6 +7,7 @@
 #include "support/throws.h"
 #include "token_files.h"
 
+#include <filesystem>
 #include <numeric>
 
 using namespace mfsdp;
@@ -213,4 +214,39 @@ TEST_CASE("an id outside the vocabulary stops the batch that reads it") {
     CHECK(load(loader, options, 0, 0).inputs == std::vector<std::int32_t>{1, 2});
     CHECK(message_of<DataError>([&] { (void)load(loader, options, 2, 0); }) ==
           "data: " + (folder / "1.bin") + ": token 5 is 1000, the model has 1000 ids");
+}
+
+TEST_CASE("samples beyond token 2^31 of a stream are read from their place, in files of several GiB") {
+    const TemporaryDirectory folder;
+    const std::int64_t count = 1'500'000'000;  // per file; 3 GB and 6 GB, sparse
+    write_file(folder / "1.bin", token_header({20240520, 1, static_cast<std::int32_t>(count)}));
+    write_file(folder / "2.bin", token_header({20240801, 7, static_cast<std::int32_t>(count)}));
+    std::filesystem::resize_file(folder / "1.bin", static_cast<std::uintmax_t>(1024 + 2 * count));
+    std::filesystem::resize_file(folder / "2.bin", static_cast<std::uintmax_t>(1024 + 4 * count));
+    const std::int64_t sample = 2'900'000'000 / 5;
+    const std::int32_t id = 321;
+    const base::FileDescriptor file(folder / "2.bin", base::FileMode::update, base::FileUse::data);
+    file.write_exact(std::as_bytes(std::span(&id, 1)), 1024 + 4 * (5 * sample + 2 - count));
+    DataOptions options = options_for({folder / "*.bin"}, 5, 1, 1);
+    options.shuffle = false;
+    const BatchLoader loader(options);
+    CHECK(loader.samples_per_epoch() == (2 * count - 1) / 5);
+    CHECK(load(loader, options, sample, 0).inputs == std::vector<std::int32_t>{0, 0, 321, 0, 0});
+    CHECK(load(loader, options, sample, 0).targets == std::vector<std::int32_t>{0, 321, 0, 0, 0});
+    CHECK(load(loader, options, loader.samples_per_epoch() - 1, 0).inputs == std::vector<std::int32_t>(5, 0));
+}
+
+TEST_CASE("a file that shrinks between two batches is an error of the batch that misses its tokens") {
+    const TemporaryDirectory folder;
+    write_file(folder / "1.bin", gpt2_file(counting_ids(41)));
+    DataOptions options = options_for({folder / "1.bin"}, 10, 1, 1);
+    options.shuffle = false;
+    const BatchLoader loader(options);
+    const Batch before = load(loader, options, 1, 0);
+    std::filesystem::resize_file(folder / "1.bin", 1024 + 2 * 25);
+    CHECK(load(loader, options, 1, 0).inputs == before.inputs);
+    CHECK(message_of<DataError>([&] { (void)load(loader, options, 2, 0); }) ==
+          "data: " + (folder / "1.bin") + ": read 10 of 20 bytes at offset 1064");
+    CHECK(message_of<DataError>([&] { (void)load(loader, options, 3, 0); }) ==
+          "data: " + (folder / "1.bin") + ": read 0 of 20 bytes at offset 1084");
 }

@@ -171,6 +171,33 @@ TEST_CASE("an id outside the vocabulary is named with its place, whatever the wi
     CHECK(message(llmq_file({-1, 3}, 100)) == place + "token 0 is -1, the model has 100 ids");
 }
 
+TEST_CASE("a file cut anywhere is refused, and so is one with any word of its header changed") {
+    const TemporaryDirectory folder;
+    const std::string path = folder / "damaged.bin";
+    struct Sound {
+        std::string content;
+        std::vector<std::size_t> words;  ///< of the header that mean something
+    };
+    const std::vector<Sound> files = {{gpt2_file({1, 2, 3}), {0, 1, 2}},
+                                      {llama3_file({1, 2, 3}), {0, 1, 2}},
+                                      {llmq_file({1, 2, 3}, 100, "101"), {0, 1, 2, 3, 4, 5, 6}},
+                                      {llmq_file({1, 2, 3}, 100), {0, 1, 2, 3, 4, 5, 6}}};
+    for (const Sound& sound : files) {
+        REQUIRE(inspect_message(path, sound.content) == "<no exception>");
+        for (std::size_t length = 0; length < sound.content.size(); ++length) {
+            REQUIRE(inspect_message(path, sound.content.substr(0, length)) != "<no exception>");
+        }
+        for (std::size_t word = 0; word < 256; ++word) {
+            const bool means = std::find(sound.words.begin(), sound.words.end(), word) != sound.words.end();
+            for (const std::int32_t value : {-1, 0x7FFFFFFF, 0x01010101}) {
+                std::string damaged = sound.content;
+                std::memcpy(damaged.data() + 4 * word, &value, 4);
+                REQUIRE((inspect_message(path, damaged) == "<no exception>") == !means);
+            }
+        }
+    }
+}
+
 TEST_CASE("a file that shrank after its check is a short read") {
     const TemporaryDirectory folder;
     const std::string path = folder / "shrinks.bin";
@@ -196,4 +223,31 @@ TEST_CASE("offsets beyond 4 GiB are 64 bit") {
     std::vector<std::int32_t> ids(3);
     read_tokens(writer, layout, 100, count - 3, ids);
     CHECK(ids == std::vector<std::int32_t>{0, 77, 0});
+}
+
+TEST_CASE("masks and raw bytes beyond 4 GiB are where they belong") {
+    const TemporaryDirectory folder;
+    const std::int64_t count = 1'100'000'003;
+    std::string header = llmq_file({1}, 100, "1").substr(0, 1024);
+    const auto tokens = static_cast<std::int32_t>(count);
+    std::memcpy(header.data() + 16, &tokens, 4);
+    write_file(folder / "masks.bin", header);
+    std::filesystem::resize_file(folder / "masks.bin", static_cast<std::uintmax_t>(1024 + 4 * count + (count + 7) / 8));
+    const FileDescriptor masks(folder / "masks.bin", FileMode::update, FileUse::data);
+    const std::uint8_t last = 0b101;  // of the three positions in the last byte
+    masks.write_exact(std::as_bytes(std::span(&last, 1)), 1024 + 4 * count + count / 8);
+    std::vector<std::uint8_t> bits(5, 7);
+    read_masks(masks, inspect_token_file(masks, DataFormat::tokens, 100), count - 5, bits);
+    CHECK(bits == std::vector<std::uint8_t>{0, 0, 1, 0, 1});
+
+    write_file(folder / "raw.txt", "");
+    const std::int64_t bytes = 5'000'000'000;
+    std::filesystem::resize_file(folder / "raw.txt", static_cast<std::uintmax_t>(bytes));
+    const FileDescriptor raw(folder / "raw.txt", FileMode::update, FileUse::data);
+    raw.write_exact(std::as_bytes(std::span("z", 1)), bytes - 1);
+    const TokenFile layout = inspect_token_file(raw, DataFormat::bytes, 257);
+    CHECK(layout.tokens == bytes + 1);
+    std::vector<std::int32_t> ids(3);
+    read_tokens(raw, layout, 257, bytes - 2, ids);
+    CHECK(ids == std::vector<std::int32_t>{0, 'z', 256});
 }

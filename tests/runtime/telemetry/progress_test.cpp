@@ -3,6 +3,7 @@
 #include "support/catch.h"
 
 #include <cmath>
+#include <fstream>
 #include <sstream>
 
 using namespace mfsdp::runtime;
@@ -71,4 +72,14 @@ TEST_CASE("the ETA follows the smoothed step time") {
 TEST_CASE("a configured console style does not ask the terminal") {
     CHECK(draws_bar(ConsoleStyle::bar));
     CHECK_FALSE(draws_bar(ConsoleStyle::lines));
+}
+
+TEST_CASE("an output that fails is reported once and training goes on") {
+    std::ofstream full("/dev/full");
+    std::ostringstream errors;
+    Progress progress(3, false, full, errors);
+    for (int step = 1; step <= 3; ++step) progress.update(update_at(step));
+    progress.finish();
+    CHECK(errors.str() ==
+          "telemetry: standard output cannot be written; no more progress is shown, training goes on\n");
 }

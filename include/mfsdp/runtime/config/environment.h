@@ -9,6 +9,9 @@ namespace mfsdp::runtime {
 /// Whether a launcher (mpirun, or srun with PMIx) started this process as one of several ranks.
 [[nodiscard]] bool started_by_launcher();
 
+/// Whether the launcher says that it started one rank only: a program without MPI can run under it then.
+[[nodiscard]] bool launched_alone();
+
 /// Compute threads of a rank: `threads` if set, else OMP_NUM_THREADS if set (of a list the first number), else cores /
 /// ranks on the node, at least 1. ConfigError if OMP_NUM_THREADS does not begin with a positive number.
 [[nodiscard]] int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node);

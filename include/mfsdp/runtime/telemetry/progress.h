@@ -19,24 +19,31 @@ struct ProgressUpdate {
     std::string slowest{};  ///< the rank the others waited for: "rank 3 (n2)"; empty: there is one rank
 };
 
-/// Shows how far training is: a bar that redraws itself on a terminal, one line per update otherwise.
+/// Shows how far training is: a bar that redraws itself on a terminal, one line per update otherwise. An output that
+/// fails is reported once on stderr, and no more is shown.
 class Progress {
   public:
     /// total_steps  of the whole run, >= 1
     /// bar          draw a bar; see draws_bar
     /// output       outlives this object
     Progress(std::int64_t total_steps, bool bar, std::ostream& output);
+    /// errors       where the one message of a failed output goes; outlives this object
+    Progress(std::int64_t total_steps, bool bar, std::ostream& output, std::ostream& errors);
 
     void update(const ProgressUpdate& update);
     /// Ends the bar's line, so that what is printed next starts on its own. Harmless when repeated.
     void finish();
 
   private:
+    void report_lost_output();
+
     std::int64_t total_steps_;
     bool bar_;
     std::ostream& output_;
+    std::ostream& errors_;
     double mean_step_seconds_ = 0;  ///< smoothed; 0 before the first update
     bool line_is_open_ = false;
+    bool is_lost_ = false;
 };
 
 /// Resolves `telemetry.console`: automatic draws a bar if standard output is a terminal.

@@ -3,6 +3,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/comm/communicator.h"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,7 +23,14 @@ class AgreedFailure : public Error {
 void run_together(comm::Communicator& communicator, const std::function<void()>& phase);
 
 /// The ranks of this process's job: MPI if a launcher started it, else one rank alone.
-[[nodiscard]] std::unique_ptr<comm::Communicator> make_communicator();
+///
+/// Ends the process with exit code 6 if MPI has not started within `init_timeout_seconds`, and gives the host exchanges
+/// that follow the same limit. A program without MPI, started as one of several tasks, throws a ConfigError.
+[[nodiscard]] std::unique_ptr<comm::Communicator> make_communicator(std::int64_t init_timeout_seconds);
+
+/// Lets a write to a full file or a closed pipe fail instead of ending the process by a signal: what is lost is that
+/// output, not the run. Called once, first of all, by a program that trains.
+void outlive_lost_outputs();
 
 /// Reports the exception being handled on stderr and ends the job with its exit code: aborts it where there are other
 /// ranks, who may be waiting for this one for ever, else returns the code. Only inside a catch block, and before
