@@ -185,6 +185,12 @@ TEST_CASE("mfsdp-plan plans and rehearses without ranks and data files") {
     CHECK(plan.at("per_rank").size() == 5);
     CHECK(plan.at("per_rank")[4].at("memory_total_bytes").get<std::int64_t>() > 0);
     CHECK(run_command(kPlan + " --config /nowhere.json", 60).exit_code == 2);
+    const ProcessResult answers = run_command(kPlan + " --config " + run.config() + " --world 5 --memory-gib 0.01", 60);
+    INFO(answers.output);
+    CHECK(answers.exit_code == 0);
+    CHECK(count_of(answers.output, "does it fit: yes") == 1);
+    CHECK(count_of(answers.output, "fewest ranks that fit: 1;") == 1);
+    CHECK(run_command(kPlan + " --config " + run.config() + " --memory-gib 0", 60).exit_code == 2);
 }
 
 TEST_CASE("a run that the machine has no memory for is refused before anything is allocated") {

@@ -75,8 +75,10 @@ Rehearsal rehearse(const RunPlan& run, int rank) {
     return result;
 }
 
+std::int64_t machine_memory() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)}; }
+
 void require_memory(const Rehearsal& rehearsal, std::int64_t ranks_on_node) {
-    const std::int64_t machine = std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)};
+    const std::int64_t machine = machine_memory();
     if (rehearsal.total_memory() <= machine / ranks_on_node) return;
     throw ConfigError("memory: " + std::to_string(ranks_on_node) + " ranks on this machine, which has " +
                       bytes_text(machine) + "; " + describe_memory(rehearsal) +

@@ -8,8 +8,6 @@
 #include <cstdio>
 #include <functional>
 
-#include <nlohmann/json.hpp>
-
 namespace mfsdp::runtime {
 
 namespace {
@@ -170,40 +168,6 @@ std::string algorithm_table(const RunPlan& run) {
         text += "\n";
     }
     return text;
-}
-
-std::string plan_json(const RunPlan& run, const TrainConfig& config, const std::vector<Rehearsal>& ranks) {
-    using nlohmann::json;
-    json document{{"ranks", run.plan.ranks},
-                  {"strategy", name(config.parallel.strategy)},
-                  {"policy", name(config.parallel.planner.policy)},
-                  {"parameters", run.spec.parameter_count()},
-                  {"plan_hash", run.plan.hash(run.spec)}};
-    for (const MatrixShard& shard : run.plan.shards) {
-        json segments = json::array();
-        for (const comm::Segment& segment : (shard.frozen() ? shard.at_rest : shard.gradient).segments) {
-            segments.push_back({segment.rank, segment.row_begin, segment.row_count});
-        }
-        document["segments"][run.spec.parameters[static_cast<std::size_t>(shard.parameter)].name] = std::move(segments);
-    }
-    document["per_rank"] = json::array();
-    for (const Rehearsal& rank : ranks) {
-        json memory;
-        for (std::int64_t category = 0; category < device::kMemoryCategories; ++category) {
-            memory[category_name(category)] = rank.memory[static_cast<std::size_t>(category)];
-        }
-        document["per_rank"].push_back({{"memory_bytes", std::move(memory)},
-                                        {"memory_total_bytes", rank.total_memory()},
-                                        {"gather_sent_bytes", rank.transfers.bytes_sent[0] - rank.optimizer_bytes_sent},
-                                        {"gather_received_bytes", rank.transfers.bytes_received[0]},
-                                        {"reduce_sent_bytes", rank.transfers.bytes_sent[1]},
-                                        {"reduce_received_bytes", rank.transfers.bytes_received[1]},
-                                        {"optimizer_sent_bytes", rank.optimizer_bytes_sent},
-                                        {"model_flops", rank.model_flops},
-                                        {"optimizer_flops", rank.optimizer_flops},
-                                        {"modelled_step_seconds", rank.step_seconds}});
-    }
-    return document.dump(2) + "\n";
 }
 
 }  // namespace mfsdp::runtime

@@ -26,6 +26,9 @@ struct Rehearsal {
 
 [[nodiscard]] Rehearsal rehearse(const RunPlan& run, int rank);
 
+/// Bytes of this machine's memory.
+[[nodiscard]] std::int64_t machine_memory();
+
 /// ConfigError, with the table by category, if `ranks_on_node` ranks like this one need more than the machine has.
 void require_memory(const Rehearsal& rehearsal, std::int64_t ranks_on_node);
 

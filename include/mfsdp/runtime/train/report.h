@@ -27,7 +27,5 @@ namespace mfsdp::runtime {
 [[nodiscard]] std::string balance_line(const Balance& balance);
 /// Transfer algorithm of every group.
 [[nodiscard]] std::string algorithm_table(const RunPlan& run);
-/// Everything that mfsdp-plan prints, as JSON for programs.
-[[nodiscard]] std::string plan_json(const RunPlan& run, const TrainConfig& config, const std::vector<Rehearsal>& ranks);
 
 }  // namespace mfsdp::runtime
