@@ -27,16 +27,18 @@ double silu_slope(double x) {
     return s + x * s * (1.0 - s);
 }
 
-void add_gelu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, const Filling& filling) {
-    const std::string text = sizes({{"n", n}}) + " " + kind;
+void add_gelu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, const Filling& filling,
+                   DType type = DType::float32) {
+    const std::string text = sizes({{"n", n}}) + " " + kind + suffix({type});
+    constexpr Gaps kDense = Gaps::forbidden;
     rows.push_back(row<GeluForward>(
-        text, {input("in", {n}, filling), output("out", {n})},
+        text, {input("in", {n}, filling, kDense, type), output("out", {n}, kDense, type)},
         [](Tensors t) {
             return GeluForward{t[1], t[0]};
         },
         [](Values& v) { std::transform(v[0].begin(), v[0].end(), v[1].begin(), reference::gelu); }, kElementwise));
     rows.push_back(row<GeluBackward>(
-        text, {input("in", {n}, filling), in_out("grad_out", {n})},  // in place
+        text, {input("in", {n}, filling, kDense, type), in_out("grad_out", {n}, normal(), kDense, type)},  // in place
         [](Tensors t) {
             return GeluBackward{t[1], t[1], t[0]};
         },
@@ -46,10 +48,14 @@ void add_gelu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& ki
         kElementwise));
 }
 
-void add_swiglu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, const Filling& filling) {
-    const std::string text = sizes({{"n", n}}) + " " + kind;
+void add_swiglu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& kind, const Filling& filling,
+                     DType type = DType::float32) {
+    const std::string text = sizes({{"n", n}}) + " " + kind + suffix({type});
+    constexpr Gaps kDense = Gaps::forbidden;
     rows.push_back(row<SwiGluForward>(
-        text, {input("gate", {n}, filling), input("up", {n}), output("out", {n})},
+        text,
+        {input("gate", {n}, filling, kDense, type), input("up", {n}, normal(), kDense, type),
+         output("out", {n}, kDense, type)},
         [](Tensors t) {
             return SwiGluForward{t[2], t[0], t[1]};
         },
@@ -58,7 +64,9 @@ void add_swiglu_rows(std::vector<Row>& rows, std::int64_t n, const std::string& 
         },
         kElementwise));
     rows.push_back(row<SwiGluBackward>(
-        text, {input("gate", {n}, filling), input("up", {n}), in_out("grad_out", {n}), output("grad_gate", {n})},
+        text,
+        {input("gate", {n}, filling, kDense, type), input("up", {n}, normal(), kDense, type),
+         in_out("grad_out", {n}, normal(), kDense, type), output("grad_gate", {n}, kDense, type)},
         [](Tensors t) {
             return SwiGluBackward{t[3], t[2], t[2], t[0], t[1]};
         },  // grad_up in place of grad_out
@@ -91,13 +99,17 @@ void add_column_sum_row(std::vector<Row>& rows, std::int64_t n, std::int64_t col
 std::vector<Row> activation_rows() {
     std::vector<Row> rows;
     for (const std::int64_t n : {1, 7, 8, 100, 8193, 20000}) {
-        add_gelu_rows(rows, n, "normal", normal(2.0));
-        add_swiglu_rows(rows, n, "normal", normal(2.0));
+        for (const DType type : {DType::float32, DType::bfloat16}) {
+            add_gelu_rows(rows, n, "normal", normal(2.0), type);
+            add_swiglu_rows(rows, n, "normal", normal(2.0), type);
+        }
     }
     // Where exponentials overflow or vanish the functions are x, 0 or 1, never NaN.
     const Filling extremes = list({0.0, -0.0, 1e-30, -1e-30, 30.0, -30.0, 1e4, -1e4, 1e15, -1e15, 3e37, -3e37});
-    add_gelu_rows(rows, 12, "extremes", extremes);
-    add_swiglu_rows(rows, 12, "extremes", extremes);
+    for (const DType type : {DType::float32, DType::bfloat16}) {
+        add_gelu_rows(rows, 12, "extremes", extremes, type);
+        add_swiglu_rows(rows, 12, "extremes", extremes, type);
+    }
     std::vector<Row> none;
     add_gelu_rows(none, 0, "", normal());
     add_swiglu_rows(none, 0, "", normal());

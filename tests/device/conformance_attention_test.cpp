@@ -29,13 +29,13 @@ struct Heads {
     [[nodiscard]] Shape statistics() const { return {batch, heads, length}; }
 };
 
-void add_rotary_row(std::vector<Row>& rows, const Heads& size, bool inverse) {
+void add_rotary_row(std::vector<Row>& rows, const Heads& size, bool inverse, DType type = DType::float32) {
     const std::int64_t positions = size.length + 2;
     // Angles far apart; cosine and sine of one another so that the rotation keeps lengths.
     const auto angle = [](std::int64_t index) { return 0.37 * static_cast<double>(index); };
     rows.push_back(row<Rotary>(
-        size.text() + (inverse ? " inverse" : ""),
-        {in_out("x", size.query(), normal(), Gaps::allowed),
+        size.text() + (inverse ? " inverse" : "") + suffix({type}),
+        {in_out("x", size.query(), normal(), Gaps::allowed, type),
          input("cosine", {positions, size.dimension / 2},
                [angle](std::int64_t index, Random&) { return std::cos(angle(index)); }),
          input("sine", {positions, size.dimension / 2},
@@ -47,12 +47,12 @@ void add_rotary_row(std::vector<Row>& rows, const Heads& size, bool inverse) {
         Tolerance{.of_largest = 2e-7}));
 }
 
-void add_forward_row(std::vector<Row>& rows, const Heads& size, double deviation) {
+void add_forward_row(std::vector<Row>& rows, const Heads& size, double deviation, DType type = DType::float32) {
     rows.push_back(row<AttentionForward>(
-        size.text() + " deviation " + std::to_string(deviation),
-        {input("query", size.query(), normal(deviation), Gaps::allowed),
-         input("key", size.key(), normal(deviation), Gaps::allowed),
-         input("value", size.key(), normal(), Gaps::allowed), output("out", size.query(), Gaps::allowed),
+        size.text() + " deviation " + std::to_string(deviation) + suffix({type}),
+        {input("query", size.query(), normal(deviation), Gaps::allowed, type),
+         input("key", size.key(), normal(deviation), Gaps::allowed, type),
+         input("value", size.key(), normal(), Gaps::allowed, type), output("out", size.query(), Gaps::allowed, type),
          output("log_sum_exp", size.statistics())},
         [size](Tensors t) { return AttentionForward{t[3], t[4], t[0], t[1], t[2], size.scale()}; },
         [size](Values& v) {
@@ -64,12 +64,13 @@ void add_forward_row(std::vector<Row>& rows, const Heads& size, double deviation
         Tolerance{.of_largest = 2e-6 * std::max(1.0, deviation * deviation)}));
 }
 
-/// Gradients with the weights of one head as a whole matrix: dV = P^T dO, dP = dO V^T, dS = P (dP - rowsum(P dP)).
+/// Gradients with the weights of one head as a whole matrix: dV = P^T dO, dP = dO V^T, dS = P (dP - delta). delta is
+/// rowsum(P dP), taken as rowsum(out dO) from the output as it is stored: its rounding is the operation's input.
 struct Gradients {
     Vector query, key, value, delta;
 };
 Gradients attention_gradients(const Vector& query, const Vector& key, const Vector& value, const Vector& grad_out,
-                              const HeadShape& s, double scale) {
+                              const Vector& out, const HeadShape& s, double scale) {
     Gradients grad{Vector(query.size()), Vector(key.size()), Vector(value.size()),
                    Vector(s.batch * s.heads * s.length)};
     for (Size b = 0; b < s.batch; ++b) {
@@ -85,8 +86,9 @@ Gradients attention_gradients(const Vector& query, const Vector& key, const Vect
                         grad.value[s.key(b, j, shared, d)] += row.weights[j] * g;
                         grad_weights[j] += g * value[s.key(b, j, shared, d)];
                     }
-                    inner += row.weights[j] * grad_weights[j];
                 }
+                for (Size d = 0; d < s.dimension; ++d)
+                    inner += out[s.query(b, t, h, d)] * grad_out[s.query(b, t, h, d)];
                 for (Size j = 0; j <= t; ++j) {
                     const double grad_score = scale * row.weights[j] * (grad_weights[j] - inner);
                     for (Size d = 0; d < s.dimension; ++d) {
@@ -102,29 +104,34 @@ Gradients attention_gradients(const Vector& query, const Vector& key, const Vect
 }
 
 /// Backward from the outputs of the operation's own forward, which the row launches first.
-void add_backward_row(std::vector<Row>& rows, const Heads& size) {
+void add_backward_row(std::vector<Row>& rows, const Heads& size, DType type = DType::float32) {
     Row result = row<AttentionBackward>(
-        size.text(),
-        {input("query", size.query(), normal(), Gaps::allowed), input("key", size.key(), normal(), Gaps::allowed),
-         input("value", size.key(), normal(), Gaps::allowed), input("grad_out", size.query(), normal(), Gaps::allowed),
-         output("out", size.query(), Gaps::allowed), output("log_sum_exp", size.statistics()),
-         output("grad_query", size.query(), Gaps::allowed), output("grad_key", size.key(), Gaps::allowed),
-         output("grad_value", size.key(), Gaps::allowed), output("delta", size.statistics())},
+        size.text() + suffix({type}),
+        {input("query", size.query(), normal(), Gaps::allowed, type),
+         input("key", size.key(), normal(), Gaps::allowed, type),
+         input("value", size.key(), normal(), Gaps::allowed, type),
+         input("grad_out", size.query(), normal(), Gaps::allowed, type),
+         output("out", size.query(), Gaps::allowed, type), output("log_sum_exp", size.statistics()),
+         output("grad_query", size.query(), Gaps::allowed, type), output("grad_key", size.key(), Gaps::allowed, type),
+         output("grad_value", size.key(), Gaps::allowed, type), output("delta", size.statistics())},
         [size](Tensors t) {
             return AttentionBackward{t[6], t[7], t[8], t[9], t[3], t[4], t[5], t[0], t[1], t[2], size.scale()};
         },
-        [size](Values& v) {
+        [size, type](Values& v) {
             const auto scale = static_cast<double>(size.scale());
             const auto forward = reference::attention(v[0], v[1], v[2], size.shape(), scale);
             v[4] = forward.out;
             v[5] = forward.log_sum_exp;
-            const Gradients grad = attention_gradients(v[0], v[1], v[2], v[3], size.shape(), scale);
+            Vector stored = forward.out;
+            for (double& value : stored) value = as_stored(value, type);
+            const Gradients grad = attention_gradients(v[0], v[1], v[2], v[3], stored, size.shape(), scale);
             v[6] = grad.query;
             v[7] = grad.key;
             v[8] = grad.value;
             v[9] = grad.delta;
         },
-        Tolerance{.of_largest = 4e-6});
+        // A value of the output near the middle between two neighbours may be stored as either: delta then differs.
+        Tolerance{.of_largest = type == DType::float32 ? 4e-6 : 2e-3});
     result.launch = [size, backward = result.launch](Stream& stream, Tensors t) {
         launch(stream, AttentionForward{t[4], t[5], t[0], t[1], t[2], size.scale()});
         backward(stream, t);
@@ -138,15 +145,19 @@ std::vector<Row> attention_rows() {
     std::vector<Row> rows;
     for (const Heads& size :
          {Heads{1, 1, 1, 1, 2}, Heads{2, 5, 3, 3, 8}, Heads{1, 9, 2, 2, 6}, Heads{2, 3, 4, 4, 64}}) {
-        add_rotary_row(rows, size, false);
-        add_rotary_row(rows, size, true);
+        for (const DType type : {DType::float32, DType::bfloat16}) {
+            add_rotary_row(rows, size, false, type);
+            add_rotary_row(rows, size, true, type);
+        }
     }
     // One token, fewer than a tile, exactly one tile, one more, several with a rest; groups; odd head dimensions.
     for (const Heads& size :
          {Heads{1, 1, 1, 1, 1}, Heads{2, 3, 2, 1, 5}, Heads{1, 17, 4, 2, 8}, Heads{1, 64, 1, 1, 16},
           Heads{1, 65, 2, 2, 24}, Heads{2, 130, 3, 1, 32}, Heads{1, 200, 2, 1, 64}, Heads{1, 70, 1, 1, 128}}) {
-        add_forward_row(rows, size, 1.0);
-        add_backward_row(rows, size);
+        for (const DType type : {DType::float32, DType::bfloat16}) {
+            add_forward_row(rows, size, 1.0, type);
+            add_backward_row(rows, size, type);
+        }
     }
     add_forward_row(rows, {1, 150, 2, 1, 8}, 30.0);  // scores in the thousands: no overflow
     std::vector<Row> none;

@@ -1,4 +1,5 @@
 #include "device/cpu/column_blocks.h"
+#include "device/cpu/element.h"
 #include "device/cpu/float8.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/vector_math.h"
@@ -41,42 +42,44 @@ Float8 gelu_slope(Float8 x) {
     return fma(x * s * (broadcast(1.0F) - s), inner_slope, s);
 }
 
-}  // namespace
-
-void run(const Context& context, const GeluForward& operation) {
-    float* const out = context.data<float>(operation.out);
-    const float* const in = context.data<float>(operation.in);
+template <class T>
+void gelu_forward(const Context& context, const GeluForward& operation) {
+    T* const out = context.data<T>(operation.out);
+    const T* const in = context.data<const T>(operation.in);
     for_elements(context, operation.in.count(), [=](std::int64_t i, std::int64_t lanes) {
         const Float8 x = load_lanes(in + i, lanes);
         store_lanes(out + i, x * sigmoid(gelu_argument(x)), lanes);
     });
 }
 
-void run(const Context& context, const GeluBackward& operation) {
-    float* const grad_in = context.data<float>(operation.grad_in);
-    const float* const grad_out = context.data<float>(operation.grad_out);
-    const float* const in = context.data<float>(operation.in);
+template <class T>
+void gelu_backward(const Context& context, const GeluBackward& operation) {
+    T* const grad_in = context.data<T>(operation.grad_in);
+    const T* const grad_out = context.data<const T>(operation.grad_out);
+    const T* const in = context.data<const T>(operation.in);
     for_elements(context, operation.in.count(), [=](std::int64_t i, std::int64_t lanes) {
         store_lanes(grad_in + i, load_lanes(grad_out + i, lanes) * gelu_slope(load_lanes(in + i, lanes)), lanes);
     });
 }
 
-void run(const Context& context, const SwiGluForward& operation) {
-    float* const out = context.data<float>(operation.out);
-    const float* const gate = context.data<float>(operation.gate);
-    const float* const up = context.data<float>(operation.up);
+template <class T>
+void swiglu_forward(const Context& context, const SwiGluForward& operation) {
+    T* const out = context.data<T>(operation.out);
+    const T* const gate = context.data<const T>(operation.gate);
+    const T* const up = context.data<const T>(operation.up);
     for_elements(context, operation.gate.count(), [=](std::int64_t i, std::int64_t lanes) {
         const Float8 x = load_lanes(gate + i, lanes);
         store_lanes(out + i, x * sigmoid(x) * load_lanes(up + i, lanes), lanes);
     });
 }
 
-void run(const Context& context, const SwiGluBackward& operation) {
-    float* const grad_gate = context.data<float>(operation.grad_gate);
-    float* const grad_up = context.data<float>(operation.grad_up);
-    const float* const grad_out = context.data<float>(operation.grad_out);
-    const float* const gate = context.data<float>(operation.gate);
-    const float* const up = context.data<float>(operation.up);
+template <class T>
+void swiglu_backward(const Context& context, const SwiGluBackward& operation) {
+    T* const grad_gate = context.data<T>(operation.grad_gate);
+    T* const grad_up = context.data<T>(operation.grad_up);
+    const T* const grad_out = context.data<const T>(operation.grad_out);
+    const T* const gate = context.data<const T>(operation.gate);
+    const T* const up = context.data<const T>(operation.up);
     for_elements(context, operation.gate.count(), [=](std::int64_t i, std::int64_t lanes) {
         const Float8 g = load_lanes(grad_out + i, lanes);
         const Float8 x = load_lanes(gate + i, lanes);
@@ -87,6 +90,28 @@ void run(const Context& context, const SwiGluBackward& operation) {
         store_lanes(grad_gate + i, g * load_lanes(up + i, lanes) * slope, lanes);
         store_lanes(grad_up + i, g * silu, lanes);
     });
+}
+
+}  // namespace
+
+void run(const Context& context, const GeluForward& operation) {
+    with_value_type(operation.in.dtype,
+                    [&](auto type) { gelu_forward<ElementOf<decltype(type)>>(context, operation); });
+}
+
+void run(const Context& context, const GeluBackward& operation) {
+    with_value_type(operation.in.dtype,
+                    [&](auto type) { gelu_backward<ElementOf<decltype(type)>>(context, operation); });
+}
+
+void run(const Context& context, const SwiGluForward& operation) {
+    with_value_type(operation.gate.dtype,
+                    [&](auto type) { swiglu_forward<ElementOf<decltype(type)>>(context, operation); });
+}
+
+void run(const Context& context, const SwiGluBackward& operation) {
+    with_value_type(operation.gate.dtype,
+                    [&](auto type) { swiglu_backward<ElementOf<decltype(type)>>(context, operation); });
 }
 
 void run(const Context& context, const ColumnSum& operation) {

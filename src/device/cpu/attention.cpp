@@ -30,7 +30,8 @@ class ForwardTile {
         rescale_ = cutter.take(kTile);
     }
 
-    void start(HeadRows<const float> query, std::int64_t queries) {
+    template <class T>
+    void start(HeadRows<const T> query, std::int64_t queries) {
         queries_ = queries;
         pack_transposed(query_, query, queries, dimension_, scale_);
         std::fill(out_, out_ + kTile * width_, 0.0F);
@@ -38,7 +39,8 @@ class ForwardTile {
         std::fill(sum_, sum_ + kTile, 0.0F);
     }
 
-    void add_keys(HeadRows<const float> key, HeadRows<const float> value, std::int64_t keys, bool diagonal) {
+    template <class T>
+    void add_keys(HeadRows<const T> key, HeadRows<const T> value, std::int64_t keys, bool diagonal) {
         const std::int64_t key_rows = round_up(keys, kProductRows);
         pack_key(key, keys, key_rows);
         pack_rows(value_, width_, value, keys, dimension_);
@@ -54,7 +56,8 @@ class ForwardTile {
                        {out_, width_});
     }
 
-    void finish(HeadRows<float> out, float* log_sum_exp) const {
+    template <class T>
+    void finish(HeadRows<T> out, float* log_sum_exp) const {
         for (std::int64_t i = 0; i < queries_; ++i) {
             const Float8 reciprocal = broadcast(1.0F / sum_[i]);
             const float* const row = out_ + i * width_;
@@ -66,9 +69,13 @@ class ForwardTile {
     }
 
   private:
-    void pack_key(HeadRows<const float> key, std::int64_t keys, std::int64_t key_rows) {
+    template <class T>
+    void pack_key(HeadRows<const T> key, std::int64_t keys, std::int64_t key_rows) {
         for (std::int64_t row = 0; row < keys; ++row) {
-            std::copy_n(key.data + row * key.stride, dimension_, key_ + row * dimension_);
+            const T* const from = key.data + row * key.stride;
+            for_vectors(dimension_, [=, to = key_ + row * dimension_](std::int64_t i, std::int64_t lanes) {
+                store_lanes(to + i, load_lanes(from + i, lanes), lanes);
+            });
         }
         std::fill(key_ + keys * dimension_, key_ + key_rows * dimension_, 0.0F);
     }
@@ -104,7 +111,8 @@ class ForwardTile {
     float *query_, *key_, *value_, *out_, *scores_, *maximum_, *sum_, *rescale_;
 };
 
-void rotate_head(float* x, const float* cosine, const float* sine, std::int64_t half, bool inverse) {
+template <class T>
+void rotate_head(T* x, const float* cosine, const float* sine, std::int64_t half, bool inverse) {
     for_vectors(half, [=](std::int64_t i, std::int64_t lanes) {
         const Float8 c = load_lanes(cosine + i, lanes);
         const Float8 s = inverse ? -load_lanes(sine + i, lanes) : load_lanes(sine + i, lanes);
@@ -115,26 +123,26 @@ void rotate_head(float* x, const float* cosine, const float* sine, std::int64_t 
     });
 }
 
-}  // namespace
-
-void run(const Context& context, const Rotary& operation) {
+template <class T>
+void rotary(const Context& context, const Rotary& operation) {
     const Tensor& x = operation.x;
     const std::int64_t length = x.shape[1];
     const std::int64_t half = x.shape[3] / 2;
-    float* const data = context.data<float>(x);
+    T* const data = context.data<T>(x);
     const float* const cosine = context.data<float>(operation.cosine);
     const float* const sine = context.data<float>(operation.sine);
     if (x.count() == 0) return;
     context.threads.parallel_for(x.shape[0] * length, [&](std::int64_t piece) {
         const std::int64_t t = piece % length;
-        float* const token = data + piece / length * x.strides[0] + t * x.strides[1];
+        T* const token = data + piece / length * x.strides[0] + t * x.strides[1];
         for (std::int64_t head = 0; head < x.shape[2]; ++head) {
             rotate_head(token + head * x.strides[2], cosine + t * half, sine + t * half, half, operation.inverse);
         }
     });
 }
 
-void run(const Context& context, const AttentionForward& operation) {
+template <class T>
+void attention_forward(const Context& context, const AttentionForward& operation) {
     const std::int64_t length = operation.query.shape[1];
     const std::int64_t heads = operation.query.shape[2];
     const std::int64_t group = heads / operation.key.shape[2];
@@ -146,16 +154,27 @@ void run(const Context& context, const AttentionForward& operation) {
         const std::int64_t head = piece / tiles % heads;
         const std::int64_t batch = piece / tiles / heads;
         const std::int64_t end = std::min(length, begin + kTile);
-        const auto key = head_rows<const float>(context, operation.key, batch, head / group);
-        const auto value = head_rows<const float>(context, operation.value, batch, head / group);
+        const auto key = head_rows<const T>(context, operation.key, batch, head / group);
+        const auto value = head_rows<const T>(context, operation.value, batch, head / group);
         ForwardTile tile(operation.query.shape[3], operation.scale);
-        tile.start(head_rows<const float>(context, operation.query, batch, head).from(begin), end - begin);
+        tile.start(head_rows<const T>(context, operation.query, batch, head).from(begin), end - begin);
         for (std::int64_t j = 0; j < end; j += kTile) {
             tile.add_keys(key.from(j), value.from(j), std::min(end - j, kTile), j == begin);
         }
-        tile.finish(head_rows<float>(context, operation.out, batch, head).from(begin),
+        tile.finish(head_rows<T>(context, operation.out, batch, head).from(begin),
                     log_sum_exp + (batch * heads + head) * length + begin);
     });
+}
+
+}  // namespace
+
+void run(const Context& context, const Rotary& operation) {
+    with_value_type(operation.x.dtype, [&](auto type) { rotary<ElementOf<decltype(type)>>(context, operation); });
+}
+
+void run(const Context& context, const AttentionForward& operation) {
+    with_value_type(operation.query.dtype,
+                    [&](auto type) { attention_forward<ElementOf<decltype(type)>>(context, operation); });
 }
 
 }  // namespace mfsdp::device::cpu

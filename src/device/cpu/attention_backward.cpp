@@ -6,6 +6,7 @@
 #include "device/cpu/vector_math.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace mfsdp::device::cpu {
 
@@ -45,8 +46,9 @@ class BackwardTile {
         delta_ = cutter.take(kTile);
     }
 
-    void start(HeadRows<const float> query, HeadRows<const float> grad_out, const float* log_sum_exp,
-               const float* delta, std::int64_t queries) {
+    template <class T>
+    void start(HeadRows<const T> query, HeadRows<const T> grad_out, const float* log_sum_exp, const float* delta,
+               std::int64_t queries) {
         queries_ = queries;
         pack_transposed(query_transposed_, query, queries, dimension_, scale_);
         pack_rows(query_, width_, query, queries, dimension_, scale_);
@@ -60,8 +62,9 @@ class BackwardTile {
     }
 
     /// Adds what these queries give to the gradients of `keys` keys and values; `first` overwrites.
-    void add_keys(HeadRows<const float> key, HeadRows<const float> value, HeadRows<float> grad_key,
-                  HeadRows<float> grad_value, std::int64_t keys, bool diagonal, bool first) {
+    template <class T>
+    void add_keys(HeadRows<const T> key, HeadRows<const T> value, HeadRows<float> grad_key, HeadRows<float> grad_value,
+                  std::int64_t keys, bool diagonal, bool first) {
         const std::int64_t key_rows = round_up(keys, kProductRows);
         const std::int64_t query_columns = round_up(queries_, kProductColumns);
         pack_rows(key_, width_, key, keys, dimension_);
@@ -79,7 +82,8 @@ class BackwardTile {
                        {grad_query_, width_});
     }
 
-    void finish(HeadRows<float> grad_query) const {
+    template <class T>
+    void finish(HeadRows<T> grad_query) const {
         for (std::int64_t i = 0; i < queries_; ++i) {
             const float* const row = grad_query_ + i * width_;
             for_vectors(dimension_, [&](std::int64_t c, std::int64_t lanes) {
@@ -111,50 +115,95 @@ class BackwardTile {
 };
 
 /// delta[t] = grad_out[t] . out[t], which is what the gradient of the softmax subtracts.
-void compute_delta(float* delta, HeadRows<const float> grad_out, HeadRows<const float> out, std::int64_t length,
+template <class T>
+void compute_delta(float* delta, HeadRows<const T> grad_out, HeadRows<const T> out, std::int64_t length,
                    std::int64_t dimension) {
     for (std::int64_t t = 0; t < length; ++t) {
-        const float* const left = grad_out.data + t * grad_out.stride;
-        const float* const right = out.data + t * out.stride;
+        const T* const left = grad_out.data + t * grad_out.stride;
+        const T* const right = out.data + t * out.stride;
         delta[t] = sum_vectors(dimension, [=](std::int64_t i, std::int64_t lanes) {
             return load_lanes(left + i, lanes) * load_lanes(right + i, lanes);
         });
     }
 }
 
+/// Where the gradients of a key head are summed over its queries: in place if they are float32, else in scratch of the
+/// thread that is rounded once at the end.
+template <class T>
+class KeyGradient {
+  public:
+    KeyGradient(HeadRows<T> target, float* scratch, std::int64_t length, std::int64_t dimension)
+        : target_(target), scratch_{scratch, dimension}, length_(length), dimension_(dimension) {}
+
+    [[nodiscard]] HeadRows<float> sum() const {
+        if constexpr (std::is_same_v<T, float>) {
+            return target_;
+        } else {
+            return scratch_;
+        }
+    }
+    void finish() const {
+        if constexpr (!std::is_same_v<T, float>) {
+            for (std::int64_t t = 0; t < length_; ++t) {
+                for_vectors(dimension_, [&](std::int64_t i, std::int64_t lanes) {
+                    store_lanes(target_.data + t * target_.stride + i,
+                                load_lanes(scratch_.data + t * dimension_ + i, lanes), lanes);
+                });
+            }
+        }
+    }
+
+  private:
+    HeadRows<T> target_;
+    HeadRows<float> scratch_;
+    std::int64_t length_, dimension_;
+};
+
+/// Floats of scratch for the gradients of a key head's keys and values.
+template <class T>
+float* key_gradient_scratch(std::int64_t length, std::int64_t dimension) {
+    return std::is_same_v<T, float> ? nullptr : thread_scratch<float, KeyGradient<T>>(2 * length * dimension);
+}
+
 /// All that one key head of one sequence has to do with its queries, so that its gradients are added by one thread, in
 /// the order of query heads and query tiles.
+template <class T>
 void run_key_head(const Context& context, const AttentionBackward& operation, std::int64_t batch,
                   std::int64_t key_head) {
     const std::int64_t length = operation.query.shape[1];
     const std::int64_t heads = operation.query.shape[2];
     const std::int64_t dimension = operation.query.shape[3];
     const std::int64_t group = heads / operation.key.shape[2];
-    const auto key = head_rows<const float>(context, operation.key, batch, key_head);
-    const auto value = head_rows<const float>(context, operation.value, batch, key_head);
-    const auto grad_key = head_rows<float>(context, operation.grad_key, batch, key_head);
-    const auto grad_value = head_rows<float>(context, operation.grad_value, batch, key_head);
+    const auto key = head_rows<const T>(context, operation.key, batch, key_head);
+    const auto value = head_rows<const T>(context, operation.value, batch, key_head);
+    float* const scratch = key_gradient_scratch<T>(length, dimension);
+    const KeyGradient<T> grad_key(head_rows<T>(context, operation.grad_key, batch, key_head), scratch, length,
+                                  dimension);
+    const KeyGradient<T> grad_value(head_rows<T>(context, operation.grad_value, batch, key_head),
+                                    scratch + (scratch == nullptr ? 0 : length * dimension), length, dimension);
     BackwardTile tile(dimension, operation.scale);
     for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
         const std::int64_t statistics = (batch * heads + head) * length;
         float* const delta = context.data<float>(operation.delta) + statistics;
         const float* const log_sum_exp = context.data<const float>(operation.log_sum_exp) + statistics;
-        const auto query = head_rows<const float>(context, operation.query, batch, head);
-        const auto grad_out = head_rows<const float>(context, operation.grad_out, batch, head);
-        const auto grad_query = head_rows<float>(context, operation.grad_query, batch, head);
-        compute_delta(delta, grad_out, head_rows<const float>(context, operation.out, batch, head), length, dimension);
+        const auto query = head_rows<const T>(context, operation.query, batch, head);
+        const auto grad_out = head_rows<const T>(context, operation.grad_out, batch, head);
+        const auto grad_query = head_rows<T>(context, operation.grad_query, batch, head);
+        compute_delta(delta, grad_out, head_rows<const T>(context, operation.out, batch, head), length, dimension);
         for (std::int64_t i = 0; i < length; i += kTile) {
             const std::int64_t end = std::min(length, i + kTile);
             tile.start(query.from(i), grad_out.from(i), log_sum_exp + i, delta + i, end - i);
             for (std::int64_t j = 0; j < end; j += kTile) {
                 // Keys of tile j are first seen by the queries of the same tile in the first head of the group.
                 const bool first = head == key_head * group && i == j;
-                tile.add_keys(key.from(j), value.from(j), grad_key.from(j), grad_value.from(j),
+                tile.add_keys(key.from(j), value.from(j), grad_key.sum().from(j), grad_value.sum().from(j),
                               std::min(end - j, kTile), i == j, first);
             }
             tile.finish(grad_query.from(i));
         }
     }
+    grad_key.finish();
+    grad_value.finish();
 }
 
 }  // namespace
@@ -162,8 +211,10 @@ void run_key_head(const Context& context, const AttentionBackward& operation, st
 void run(const Context& context, const AttentionBackward& operation) {
     const std::int64_t key_heads = operation.key.shape[2];
     if (operation.query.count() == 0) return;
-    context.threads.parallel_for(operation.query.shape[0] * key_heads, [&](std::int64_t piece) {
-        run_key_head(context, operation, piece / key_heads, piece % key_heads);
+    with_value_type(operation.query.dtype, [&](auto type) {
+        context.threads.parallel_for(operation.query.shape[0] * key_heads, [&](std::int64_t piece) {
+            run_key_head<ElementOf<decltype(type)>>(context, operation, piece / key_heads, piece % key_heads);
+        });
     });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cpu/element.h"
 #include "device/cpu/float8.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/tile_product.h"
@@ -35,8 +36,9 @@ HeadRows<T> head_rows(const Context& context, const Tensor& tensor, std::int64_t
 }
 
 /// target [kTile, width] = rows [count, columns] * scale, zeros elsewhere; width is a multiple of 8 >= columns.
-inline void pack_rows(float* target, std::int64_t width, HeadRows<const float> rows, std::int64_t count,
-                      std::int64_t columns, float scale = 1.0F) {
+template <class T>
+void pack_rows(float* target, std::int64_t width, HeadRows<const T> rows, std::int64_t count, std::int64_t columns,
+               float scale = 1.0F) {
     for (std::int64_t row = 0; row < count; ++row) {
         float* const packed = target + row * width;
         for_vectors(columns, [=](std::int64_t i, std::int64_t lanes) {
@@ -48,11 +50,13 @@ inline void pack_rows(float* target, std::int64_t width, HeadRows<const float> r
 }
 
 /// target [columns, kTile] = transposed rows [count, columns] * scale, zeros in the columns from count on.
-inline void pack_transposed(float* target, HeadRows<const float> rows, std::int64_t count, std::int64_t columns,
-                            float scale = 1.0F) {
+template <class T>
+void pack_transposed(float* target, HeadRows<const T> rows, std::int64_t count, std::int64_t columns,
+                     float scale = 1.0F) {
     for (std::int64_t column = 0; column < columns; ++column) {
         float* const packed = target + column * kTile;
-        for (std::int64_t row = 0; row < count; ++row) packed[row] = rows.data[row * rows.stride + column] * scale;
+        for (std::int64_t row = 0; row < count; ++row)
+            packed[row] = widened(rows.data[row * rows.stride + column]) * scale;
         std::fill(packed + count, packed + kTile, 0.0F);
     }
 }

@@ -8,9 +8,10 @@ namespace mfsdp::device {
 
 namespace {
 
-/// Elementwise arguments: float32, dense, the shape of the first.
+/// Elementwise arguments: dense values of one type, the shape of the first.
 void require_elementwise(const Argument& argument, const Tensor& model) {
-    require_rank(argument, DType::float32, model.rank);
+    require_type(argument, kValueTypes);
+    require_rank(argument, model.dtype, model.rank);
     MFSDP_ASSERT(same_shape(argument.tensor, model),
                  std::string(argument.operation) + ": " + std::string(argument.name) + " is " +
                      argument.tensor.describe() + ", wanted the shape of " + model.describe());

@@ -11,14 +11,15 @@ namespace mfsdp::device {
 namespace {
 
 void require_heads(const Argument& argument, const Tensor& query, std::int64_t heads) {
-    require_shape(argument, DType::float32, {query.shape[0], query.shape[1], heads, query.shape[3]});
+    require_shape(argument, query.dtype, {query.shape[0], query.shape[1], heads, query.shape[3]});
     require_contiguous_columns(argument);
 }
 
 /// Shapes that forward and backward share: query [B, T, H, D]; key and value [B, T, K, D] with K dividing H.
 void check_inputs(std::string_view operation, const Tensor& query, const Tensor& key, const Tensor& value) {
-    require_rank({operation, "query", query}, DType::float32, 4);
-    require_rank({operation, "key", key}, DType::float32, 4);
+    require_type({operation, "query", query}, kValueTypes);
+    require_rank({operation, "query", query}, query.dtype, 4);
+    require_rank({operation, "key", key}, query.dtype, 4);
     const std::int64_t heads = query.shape[2];
     const std::int64_t key_heads = key.shape[2];
     MFSDP_ASSERT(query.shape[3] >= 1 && key_heads >= 1 && heads % key_heads == 0,
@@ -48,7 +49,8 @@ std::int64_t causal_entries(const Tensor& query) {
 }  // namespace
 
 void Rotary::check() const {
-    require_rank({kName, "x", x}, DType::float32, 4);
+    require_type({kName, "x", x}, kValueTypes);
+    require_rank({kName, "x", x}, x.dtype, 4);
     require_rank({kName, "cosine", cosine}, DType::float32, 2);
     MFSDP_ASSERT(x.shape[3] % 2 == 0,
                  std::string(kName) + ": x is " + x.describe() + ", wanted a last dimension of pairs");

@@ -7,7 +7,9 @@
 
 namespace mfsdp::device {
 
-/// out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), float32, dense, out may alias in. (Hugging Face gelu_new.)
+// Values of each operation have one type, float32 or bfloat16; arithmetic is float32, results are rounded once.
+
+/// out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), dense, out may alias in. (Hugging Face gelu_new.)
 struct GeluForward {
     static constexpr std::string_view kName = "gelu_forward";
     Tensor out, in;
