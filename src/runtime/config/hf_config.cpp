@@ -48,8 +48,9 @@ bool is_model_key(std::string_view name, std::string_view family) {
 
 class Import {
   public:
-    Import(JsonValue& model, std::string path, std::vector<std::string>& errors)
-        : model_(model), path_(std::move(path)), errors_(errors) {}
+    /// key  the key of the section that names the file, for messages
+    Import(JsonValue& model, std::string_view key, std::string path, std::vector<std::string>& errors)
+        : model_(model), key_(key), path_(std::move(path)), errors_(errors) {}
 
     ImportedModel run() {
         result_.bookkeeping.kind = Kind::object;
@@ -73,14 +74,14 @@ class Import {
             }
         }
         if (!kept.empty()) {
-            result_.notices.push_back("model.hf_config: kept for exported models, without effect on training: " +
-                                      join(kept, ", "));
+            result_.notices.push_back("model." + key_ +
+                                      ": kept for exported models, without effect on training: " + join(kept, ", "));
         }
         return result_;
     }
 
   private:
-    [[nodiscard]] std::string place() const { return "config: model.hf_config = " + message_text(path_); }
+    [[nodiscard]] std::string place() const { return "config: model." + key_ + " = " + message_text(path_); }
 
     std::optional<JsonValue> read_file() {
         std::error_code ignored;
@@ -129,6 +130,7 @@ class Import {
     }
 
     JsonValue& model_;
+    std::string key_;
     std::string path_;
     std::vector<std::string>& errors_;
     ImportedModel result_;
@@ -139,7 +141,7 @@ class Import {
 ImportedModel import_hf_config(JsonValue& root, std::vector<std::string>& errors) {
     JsonValue* model = root.find("model");
     const JsonValue* path = model != nullptr ? model->find("hf_config") : nullptr;
-    if (path != nullptr && path->is(Kind::string)) return Import(*model, path->text, errors).run();
+    if (path != nullptr && path->is(Kind::string)) return Import(*model, "hf_config", path->text, errors).run();
     // Weights to start from describe their model themselves.
     const JsonValue* weights = model != nullptr ? model->find("init_from") : nullptr;
     if (weights == nullptr || !weights->is(Kind::string)) return {};
@@ -152,7 +154,7 @@ ImportedModel import_hf_config(JsonValue& root, std::vector<std::string>& errors
         nothing.readable = false;
         return nothing;
     }
-    return Import(*model, file, errors).run();
+    return Import(*model, "init_from", file, errors).run();
 }
 
 }  // namespace mfsdp::runtime
