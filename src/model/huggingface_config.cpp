@@ -198,7 +198,9 @@ ModelConfig parse_huggingface_config(const std::string& text, const std::string&
     return family == ModelFamily::gpt2 ? read_gpt2(keys) : read_llama(keys, source, family);
 }
 
-std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping) {
+std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping, device::DType dtype) {
+    MFSDP_ASSERT(dtype == device::DType::float32 || dtype == device::DType::bfloat16,
+                 "weights are stored in float32 or bfloat16");
     Json json = parse_object(bookkeeping, "bookkeeping keys");
     if (config.family == ModelFamily::gpt2) {
         json["architectures"] = {"GPT2LMHeadModel"};
@@ -233,7 +235,7 @@ std::string huggingface_config(const ModelConfig& config, const std::string& boo
     }
     json["initializer_range"] = config.initializer_range;
     json["tie_word_embeddings"] = config.tie_word_embeddings;
-    json["torch_dtype"] = "float32";
+    json["torch_dtype"] = device::name(dtype);
     return json.dump(2) + "\n";
 }
 

@@ -3,6 +3,7 @@
 #include "mfsdp/model/safetensors_writer.h"
 
 #include "model/transposed.h"
+#include "model/weight_names.h"
 
 #include <set>
 #include <system_error>
@@ -14,12 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<SafetensorsTensor> stored_tensors(const ModelSpec& spec) {
+std::vector<SafetensorsTensor> stored_tensors(const ModelSpec& spec, device::DType dtype) {
+    const char* name = dtype == device::DType::float32 ? "F32" : "BF16";
     std::vector<SafetensorsTensor> tensors;
     for (const ParameterSpec& parameter : spec.parameters) {
-        SafetensorsTensor tensor{parameter.name, parameter.shape};
-        if (parameter.stored_transposed) std::swap(tensor.shape[0], tensor.shape[1]);
-        tensors.push_back(std::move(tensor));
+        tensors.push_back({parameter.name, stored_shape(parameter), name});
     }
     return tensors;
 }
@@ -61,11 +61,11 @@ fs::path make_temporary(const fs::path& directory) {
 }  // namespace
 
 struct HuggingFaceWriter::State {
-    State(const fs::path& target, const ModelSpec& spec, const std::string& bookkeeping)
+    State(const fs::path& target, const ModelSpec& spec, const std::string& bookkeeping, device::DType dtype)
         : directory(beside(target, "")),
           temporary(make_temporary(target)),
-          config(huggingface_config(spec.config, bookkeeping)),
-          weights((temporary / "model.safetensors").string(), stored_tensors(spec)) {}
+          config(huggingface_config(spec.config, bookkeeping, dtype)),
+          weights((temporary / "model.safetensors").string(), stored_tensors(spec, dtype)) {}
 
     fs::path directory;
     fs::path temporary;
@@ -74,8 +74,9 @@ struct HuggingFaceWriter::State {
     bool finished = false;
 };
 
-HuggingFaceWriter::HuggingFaceWriter(const fs::path& directory, const ModelSpec& spec, const std::string& bookkeeping)
-    : state_(std::make_unique<State>(directory, spec, bookkeeping)) {}
+HuggingFaceWriter::HuggingFaceWriter(const fs::path& directory, const ModelSpec& spec, const std::string& bookkeeping,
+                                     device::DType dtype)
+    : state_(std::make_unique<State>(directory, spec, bookkeeping, dtype)) {}
 
 HuggingFaceWriter::~HuggingFaceWriter() {
     if (state_->finished) return;
@@ -89,7 +90,7 @@ void HuggingFaceWriter::write(const ParameterSpec& parameter, std::span<const fl
     MFSDP_ASSERT(static_cast<std::int64_t>(values.size()) == parameter.count(),
                  "the whole of " + parameter.name + " is written at once");
     if (!parameter.stored_transposed) {
-        state_->weights.write(parameter.name, values);
+        state_->weights.write(parameter.name, values.first(static_cast<std::size_t>(parameter.stored_count())));
         return;
     }
     state_->weights.write(parameter.name, transposed(values, parameter.shape[0], parameter.shape[1]));

@@ -21,9 +21,7 @@ class SpecBuilder {
         if (config.padded_vocab_size == 0) spec_.config.padded_vocab_size = config.vocab_size;
     }
 
-    void begin_unit(std::string name, bool backward_reads_weights = true) {
-        spec_.units.push_back({std::move(name), {}, backward_reads_weights});
-    }
+    void begin_unit(std::string name) { spec_.units.push_back({.name = std::move(name), .parameters = {}}); }
     /// Returns the parameter's index, so that a later unit can use it too.
     std::int64_t add(ParameterSpec parameter) {
         spec_.parameters.push_back(std::move(parameter));
@@ -164,9 +162,7 @@ std::int64_t ParameterSpec::count() const {
 
 std::int64_t ModelSpec::parameter_count() const {
     std::int64_t sum = 0;
-    for (const ParameterSpec& parameter : parameters) {
-        sum += parameter.count() - parameter.padding_rows * parameter.columns();
-    }
+    for (const ParameterSpec& parameter : parameters) sum += parameter.stored_count();
     return sum;
 }
 
@@ -188,7 +184,7 @@ ModelSpec describe_model(const ModelConfig& config) {
     const bool gpt2 = config.family == ModelFamily::gpt2;
     SpecBuilder builder(config);
 
-    builder.begin_unit("embedding", false);
+    builder.begin_unit("embedding");
     const std::int64_t embedding =
         builder.add_vocabulary(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight");
     builder.mark_table();

@@ -1,13 +1,33 @@
 #include "mfsdp/model/safetensors.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/half.h"
 
 #include "safetensors_header.h"
 
+#include <cstring>
 #include <string_view>
 #include <utility>
 
 namespace mfsdp::model {
+
+namespace {
+
+/// Reads out.size() values of 16 bits and widens them. They are read into the second half of `out` itself and widened
+/// from the front: value i takes the place of bytes that were read before it.
+template <class Half>
+void read_halves(const base::FileDescriptor& file, std::span<float> out, std::int64_t offset) {
+    const std::span<std::byte> raw = std::as_writable_bytes(out).subspan(out.size_bytes() / 2);
+    file.read_exact(raw, offset);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        Half half;
+        std::memcpy(&half, raw.data() + i * sizeof(half), sizeof(half));
+        const float value = device::widened(half);
+        std::memcpy(&out[i], &value, sizeof(value));
+    }
+}
+
+}  // namespace
 
 std::int64_t SafetensorsEntry::elements() const { return row_count(*this) * row_elements(*this); }
 
@@ -39,18 +59,37 @@ void SafetensorsFile::read_float32(const std::string& name, std::span<float> out
     read_float32_rows(name, 0, out);
 }
 
+std::int64_t SafetensorsFile::offset_of_rows(const SafetensorsEntry& tensor, std::int64_t row_begin,
+                                             std::int64_t elements) const {
+    const std::int64_t row = row_elements(tensor);
+    MFSDP_ASSERT(row_begin >= 0 && row_begin <= row_count(tensor) && (row == 0 ? elements == 0 : elements % row == 0) &&
+                     elements <= tensor.elements() - row_begin * row,
+                 "the caller asks for whole rows of " + tensor.name + " that exist");
+    return tensor.byte_begin + row_begin * row * safetensors_element_bytes(tensor.dtype);
+}
+
+void SafetensorsFile::refuse_dtype(const SafetensorsEntry& tensor, const char* wanted) const {
+    base::raise_file_error(file_.use(), file_.path(),
+                           "tensor " + tensor.name + ": " + describe(tensor) + ", expected " + wanted);
+}
+
 void SafetensorsFile::read_float32_rows(const std::string& name, std::int64_t row_begin, std::span<float> out) const {
     const SafetensorsEntry& tensor = entry(name);
-    if (tensor.dtype != "F32") {
-        base::raise_file_error(file_.use(), file_.path(),
-                               "tensor " + name + ": " + describe(tensor) + ", expected F32");
+    if (tensor.dtype != "F32") refuse_dtype(tensor, "F32");
+    file_.read_exact(std::as_writable_bytes(out), offset_of_rows(tensor, row_begin, std::ssize(out)));
+}
+
+void SafetensorsFile::read_widened_rows(const std::string& name, std::int64_t row_begin, std::span<float> out) const {
+    const SafetensorsEntry& tensor = entry(name);
+    if (tensor.dtype == "F32") {
+        read_float32_rows(name, row_begin, out);
+    } else if (tensor.dtype == "BF16") {
+        read_halves<device::BFloat16>(file_, out, offset_of_rows(tensor, row_begin, std::ssize(out)));
+    } else if (tensor.dtype == "F16") {
+        read_halves<device::Float16>(file_, out, offset_of_rows(tensor, row_begin, std::ssize(out)));
+    } else {
+        refuse_dtype(tensor, "F32, BF16 or F16");
     }
-    const std::int64_t row = row_elements(tensor);
-    const auto count = static_cast<std::int64_t>(out.size());
-    MFSDP_ASSERT(row_begin >= 0 && row_begin <= row_count(tensor) && (row == 0 ? count == 0 : count % row == 0) &&
-                     count <= tensor.elements() - row_begin * row,
-                 "the caller asks for whole rows of " + name + " that exist");
-    file_.read_exact(std::as_writable_bytes(out), tensor.byte_begin + row_begin * row * std::int64_t{sizeof(float)});
 }
 
 }  // namespace mfsdp::model

@@ -2,12 +2,13 @@
 
 #include "mfsdp/base/error.h"
 
+#include "model/strict_json.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -57,24 +58,7 @@ std::string read_header_text(const base::FileDescriptor& file, const Rules& rule
 
 Json parse_header(const std::string& text, const Rules& rules) {
     rules.require(!text.empty() && text.front() == '{', "the header does not start with '{'");
-    // The parser takes a zero byte for the end of its input and would not look at what follows.
-    rules.require(text.find('\0') == std::string::npos, "the header contains a zero byte");
-    std::vector<std::set<std::string>> keys;
-    const auto refuse_duplicates = [&](int, Json::parse_event_t event, Json& value) {
-        if (event == Json::parse_event_t::object_start) keys.emplace_back();
-        if (event == Json::parse_event_t::object_end) keys.pop_back();
-        if (event == Json::parse_event_t::key) {
-            const auto& key = value.get_ref<const std::string&>();
-            rules.require(keys.back().insert(key).second, "the header has the key '" + key + "' twice");
-        }
-        return true;
-    };
-    try {
-        return Json::parse(text, refuse_duplicates);
-    } catch (const Json::exception& error) {
-        rules.require(false, std::string("the header is not UTF-8 JSON: ") + error.what());
-    }
-    raise_internal_error("unreachable", __FILE__, __LINE__, "require(false) throws");
+    return parse_strict_json(text, [&](const std::string& what) { rules.require(false, "the header " + what); });
 }
 
 void check_metadata(const Json& metadata, const Rules& rules) {

@@ -1,11 +1,13 @@
 #include "mfsdp/model/safetensors_writer.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/half.h"
 
 #include "safetensors_header.h"
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -16,21 +18,28 @@ namespace {
 
 constexpr std::int64_t kLengthBytes = 8;
 constexpr std::int64_t kHeaderAlignment = 8;
+constexpr std::int64_t kRoundedPiece = 65536;  // elements rounded and written at a time
 
 std::vector<SafetensorsEntry> ordered_entries(const std::vector<SafetensorsTensor>& tensors) {
     std::vector<SafetensorsEntry> entries;
-    for (const SafetensorsTensor& tensor : tensors) entries.push_back({tensor.name, "F32", tensor.shape, 0, 0});
-    std::sort(entries.begin(), entries.end(),
-              [](const SafetensorsEntry& a, const SafetensorsEntry& b) { return a.name < b.name; });
+    for (const SafetensorsTensor& tensor : tensors) {
+        MFSDP_ASSERT(tensor.dtype == "F32" || tensor.dtype == "BF16", "F32 and BF16 are written: " + tensor.name);
+        entries.push_back({tensor.name, tensor.dtype, tensor.shape, 0, 0});
+    }
+    std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+        const std::int64_t a_bytes = safetensors_element_bytes(a.dtype);
+        const std::int64_t b_bytes = safetensors_element_bytes(b.dtype);
+        return a_bytes != b_bytes ? a_bytes > b_bytes : a.name < b.name;
+    });
+    std::set<std::string> names;
     std::int64_t offset = 0;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        SafetensorsEntry& entry = entries[i];
+    for (SafetensorsEntry& entry : entries) {
         MFSDP_ASSERT(entry.name != "__metadata__", "no parameter has the name of the metadata");
-        MFSDP_ASSERT(i == 0 || entry.name != entries[i - 1].name, "tensor names are unique: " + entry.name);
+        MFSDP_ASSERT(names.insert(entry.name).second, "tensor names are unique: " + entry.name);
         for (const std::int64_t extent : entry.shape)
             MFSDP_ASSERT(extent >= 0, "sizes are not negative: " + entry.name);
         entry.byte_begin = offset;
-        offset += entry.elements() * std::int64_t{sizeof(float)};
+        offset += entry.elements() * safetensors_element_bytes(entry.dtype);
         entry.byte_end = offset;
     }
     return entries;
@@ -41,8 +50,9 @@ std::string header_json(const std::vector<SafetensorsEntry>& entries) {
     std::string json = R"({"__metadata__":{"format":"pt"})";
     for (const SafetensorsEntry& entry : entries) {
         json += ',';
-        json += nlohmann::json(entry.name).dump() + R"(:{"dtype":"F32","shape":)" + nlohmann::json(entry.shape).dump() +
-                R"(,"data_offsets":[)" + std::to_string(entry.byte_begin) + "," + std::to_string(entry.byte_end) + "]}";
+        json += nlohmann::json(entry.name).dump() + R"(:{"dtype":")" + entry.dtype + R"(","shape":)" +
+                nlohmann::json(entry.shape).dump() + R"(,"data_offsets":[)" + std::to_string(entry.byte_begin) + "," +
+                std::to_string(entry.byte_end) + "]}";
     }
     json += '}';
     while (json.size() % kHeaderAlignment != 0) json += ' ';
@@ -107,8 +117,25 @@ void SafetensorsWriter::write_rows(const std::string& name, std::int64_t row_beg
     MFSDP_ASSERT((next == written.end() || next->first >= begin + count) &&
                      (next == written.begin() || std::prev(next)->second <= begin),
                  "no row of " + name + " is written twice");
-    file_.write_exact(std::as_bytes(values), entry.byte_begin + begin * std::int64_t{sizeof(float)});
+    write_elements(entry, begin, values);
     written.emplace(begin, begin + count);
+}
+
+void SafetensorsWriter::write_elements(const SafetensorsEntry& entry, std::int64_t begin,
+                                       std::span<const float> values) const {
+    const std::int64_t offset = entry.byte_begin + begin * safetensors_element_bytes(entry.dtype);
+    if (entry.dtype == "F32") {
+        file_.write_exact(std::as_bytes(values), offset);
+        return;
+    }
+    std::vector<device::BFloat16> rounded;
+    for (std::int64_t at = 0; at < std::ssize(values); at += kRoundedPiece) {
+        const std::span<const float> piece = values.subspan(
+            static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(kRoundedPiece, std::ssize(values) - at)));
+        rounded.resize(piece.size());
+        std::transform(piece.begin(), piece.end(), rounded.begin(), device::rounded<device::BFloat16>);
+        file_.write_exact(std::as_bytes(std::span(rounded)), offset + at * std::int64_t{sizeof(device::BFloat16)});
+    }
 }
 
 void SafetensorsWriter::finish() {

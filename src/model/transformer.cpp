@@ -75,25 +75,6 @@ class Transformer::Implementation {
         }
     }
 
-    void run_unit(std::int64_t unit, bool backward, UnitTensors weights, UnitTensors gradients,
-                  const MicroBatch& micro_batch) {
-        MicroBatch whole = micro_batch;
-        Activation log_z_squares;
-        if (!whole.log_z_squares.defined()) {
-            log_z_squares = Activation({compute_, activations_}, {1}, DType::float64);
-            whole.log_z_squares = log_z_squares.tensor();
-        }
-        for (const UnitVisit& visit : visits_[0]) {
-            if (visit.unit != unit || (visit.phase == Phase::forward) == backward) continue;
-            if (visit.panel < 0) {
-                run(visit, weights, gradients, whole);
-            } else {
-                run(visit, with_panel(visit, weights, panel_weights_), with_panel(visit, gradients, panel_gradients_),
-                    whole);
-            }
-        }
-    }
-
   private:
     /// A layer takes its tensors one by one, and all of them: otherwise it and the description disagree.
     template <class Layer, class... Arguments>
@@ -103,17 +84,6 @@ class Transformer::Implementation {
         MFSDP_ASSERT(cursor.used() == spec_.units[static_cast<std::size_t>(unit)].parameters.size(),
                      "a unit takes all of its parameters");
         return layer;
-    }
-
-    /// The tensors of a unit with the panel in the place of its table, kept in `memory`.
-    [[nodiscard]] UnitTensors with_panel(const UnitVisit& visit, UnitTensors tensors,
-                                         std::vector<Tensor>& memory) const {
-        memory.assign(tensors.begin(), tensors.end());
-        const auto table = static_cast<std::size_t>(spec_.units[static_cast<std::size_t>(visit.unit)].table);
-        if (table < memory.size() && memory[table].defined()) {
-            memory[table] = memory[table].slice(0, spec_.panel_begin(visit.panel), spec_.panel_rows(visit.panel));
-        }
-        return memory;
     }
 
     [[nodiscard]] LayerContext context() const {
@@ -182,7 +152,6 @@ class Transformer::Implementation {
     Activation residual_gradient_;  ///< [n, C], one buffer from the head down to the embedding
     std::vector<BlockRecord> block_records_;
     HeadRecord head_record_;
-    std::vector<Tensor> panel_weights_, panel_gradients_;
 };
 
 Transformer::Transformer(const ModelSpec& spec, const TransformerOptions& options, device::MemoryLedger& ledger,
@@ -194,15 +163,6 @@ Transformer::~Transformer() = default;
 void Transformer::run(const UnitVisit& visit, std::span<const Tensor> weights, std::span<const Tensor> gradients,
                       const MicroBatch& micro_batch) {
     implementation_->run(visit, weights, gradients, micro_batch);
-}
-
-void Transformer::forward(std::int64_t unit, std::span<const Tensor> weights, const MicroBatch& micro_batch) {
-    implementation_->run_unit(unit, false, weights, {}, micro_batch);
-}
-
-void Transformer::backward(std::int64_t unit, std::span<const Tensor> weights, std::span<const Tensor> gradients,
-                           const MicroBatch& micro_batch) {
-    implementation_->run_unit(unit, true, weights, gradients, micro_batch);
 }
 
 }  // namespace mfsdp::model

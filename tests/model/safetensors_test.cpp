@@ -262,7 +262,40 @@ TEST_CASE("another dtype and an absent tensor are errors that name them") {
     std::vector<float> values(2);
     CHECK(message_of<DataError>([&] { file.read_float32("h", values); }) ==
           "data: " + path + ": tensor h: BF16 [2,1], expected F32");
+    write_file(folder / "whole.safetensors", file_text(R"({"h":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}})", 4));
+    CHECK(message_of<DataError>([&] {
+              SafetensorsFile(folder / "whole.safetensors").read_widened_rows("h", 0, values);
+          }) == "data: " + (folder / "whole.safetensors") + ": tensor h: I16 [2], expected F32, BF16 or F16");
     CHECK(message_of<DataError>([&] { file.read_float32("g", values); }) == "data: " + path + ": no tensor g");
+}
+
+TEST_CASE("BF16 tensors lie behind F32 ones, hold rounded values and are written piece by piece") {
+    const TemporaryDirectory folder;
+    const std::string path = folder / "mixed.safetensors";
+    constexpr std::size_t kCount = 3 * 65536 + 5;  // several pieces of the writer
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 251);  // 8 bits hold it
+    SafetensorsWriter writer(path, {{"a", {kCount}, "BF16"}, {"z", {2}}, {"b", {1}, "BF16"}});
+    writer.write("a", values);
+    writer.write("z", std::vector<float>{1.0F, 2.0F});
+    writer.write("b", std::vector<float>{257.0F});  // 256 and 258 are its neighbours: to the even one
+    writer.finish();
+    const SafetensorsFile file(path);
+    REQUIRE(file.entries().size() == 3);
+    CHECK(file.entries()[0].name == "z");
+    CHECK(file.entries()[1].name == "a");
+    CHECK(file.entries()[2].name == "b");
+    CHECK(file.entries()[1].byte_end - file.entries()[1].byte_begin == 2 * kCount);
+    std::vector<float> read(kCount);
+    file.read_widened_rows("a", 0, read);
+    CHECK(read == values);
+    std::vector<float> one(1);
+    file.read_widened_rows("b", 0, one);
+    CHECK(one[0] == 256.0F);
+    file.read_widened_rows("z", 1, one);
+    CHECK(one[0] == 2.0F);
+    CHECK_THROWS_AS(file.read_widened_rows("z", 2, one), InternalError);
+    CHECK_THROWS_AS(safetensors_layout({{"a", {1}, "F16"}}), InternalError);
 }
 
 TEST_CASE("the layout is a function of names and shapes alone") {

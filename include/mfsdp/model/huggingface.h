@@ -1,5 +1,6 @@
 #pragma once
 
+#include "mfsdp/device/dtype.h"
 #include "mfsdp/model/parameter_spec.h"
 
 #include <cstdint>
@@ -16,20 +17,35 @@ namespace mfsdp::model {
 /// The text of a `config.json` that Hugging Face loads, and that parse_huggingface_config reads back.
 ///
 /// bookkeeping  a JSON object of further keys to keep (`n_ctx`, token ids, ...); what the model decides wins over it
-[[nodiscard]] std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping = "{}");
+/// dtype        of the stored weights, float32 or bfloat16: `torch_dtype`
+[[nodiscard]] std::string huggingface_config(const ModelConfig& config, const std::string& bookkeeping = "{}",
+                                             device::DType dtype = device::DType::float32);
 
-/// Reads parameters of a directory with config.json and one model.safetensors, in memory orientation (Conv1D turned).
+/// Reads the parameters of a model directory, one model.safetensors or the files of a model.safetensors.index.json, in
+/// memory orientation (Conv1D turned). Values may be F32, BF16 or F16; those of 16 bits are widened, which is exact.
 ///
-/// gpt2 names may lack "transformer." (all or none); gpt2's mask buffers are passed over; a tied model may store a head
-/// that equals the embedding byte for byte. Any other missing, unknown or differing tensor is a DataError of the
-/// constructor. Source: formats.md sections 2.2 and 4.
+/// gpt2 names may lack "transformer." (all or none); a tied model may store a head that equals the embedding byte for
+/// byte. Every missing, unknown or differing tensor is named in the DataError of the constructor (up to ten of a kind).
+/// Source: formats.md sections 2.1, 2.2 and 4.
 class HuggingFaceReader {
   public:
+    /// Of the model that the directory's config.json describes.
     explicit HuggingFaceReader(const std::filesystem::path& directory);
+    /// Of a model described by the caller; the directory's config.json is not read.
+    HuggingFaceReader(const std::filesystem::path& directory, const ModelSpec& spec);
     ~HuggingFaceReader();
     [[nodiscard]] const ModelConfig& config() const;
-    /// Values of the whole parameter, row-major in its in-memory shape. DataError if missing or of another shape.
+    /// Tensors of the directory that are no parameters and were left alone: the mask buffers of published gpt2 files.
+    [[nodiscard]] const std::vector<std::string>& passed_over() const;
+
+    /// Values of the whole parameter, row-major in its in-memory shape, padding rows zero.
     [[nodiscard]] std::vector<float> read(const ParameterSpec& parameter) const;
+    /// Rows [row_begin, row_begin + row_count) of the same; a vector is one row. Only the bytes of these rows are read
+    /// (of a tied head with them the same rows, to be compared), but a matrix that is stored transposed is read whole.
+    ///
+    /// out  row_count x columns elements
+    void read_rows(const ParameterSpec& parameter, std::int64_t row_begin, std::int64_t row_count,
+                   std::span<float> out) const;
 
   private:
     struct State;
@@ -42,11 +58,11 @@ class HuggingFaceWriter {
   public:
     /// An existing `directory` is replaced if it is an earlier export; if it holds anything but config.json and
     /// model.safetensors, or on an I/O failure, CheckpointError.
-    /// bookkeeping  as in huggingface_config
+    /// bookkeeping, dtype  as in huggingface_config; bfloat16 values are rounded from those given
     HuggingFaceWriter(const std::filesystem::path& directory, const ModelSpec& spec,
-                      const std::string& bookkeeping = "{}");
+                      const std::string& bookkeeping = "{}", device::DType dtype = device::DType::float32);
     ~HuggingFaceWriter();
-    /// Values of one whole parameter in its in-memory shape, in any order of parameters.
+    /// Values of one whole parameter in its in-memory shape, in any order of parameters; padding rows are not stored.
     void write(const ParameterSpec& parameter, std::span<const float> values);
     /// InternalError if a parameter was not written.
     void finish();

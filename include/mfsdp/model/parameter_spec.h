@@ -40,15 +40,15 @@ struct ParameterSpec {
     /// A vector is one row.
     [[nodiscard]] std::int64_t rows() const { return shape.size() < 2 ? 1 : shape[0]; }
     [[nodiscard]] std::int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
-    /// Rows in files.
+    /// Rows and elements in files.
     [[nodiscard]] std::int64_t stored_rows() const { return rows() - padding_rows; }
+    [[nodiscard]] std::int64_t stored_count() const { return count() - padding_rows * columns(); }
 };
 
 /// A unit is what computes: the embedding, one block, or the head.
 struct UnitSpec {
     std::string name;                      ///< "embedding", "block 3", "head"
     std::vector<std::int64_t> parameters;  ///< indices into ModelSpec::parameters, in the order the unit expects them
-    bool backward_reads_weights = true;    ///< false for the embedding
     /// Position in `parameters` of the vocabulary table that the unit visits panel by panel (embedding and head), else
     /// -1.
     std::int64_t table = -1;

@@ -47,8 +47,17 @@ class SafetensorsFile {
     /// Reads rows [row_begin, row_begin + out.size() / row elements) of an F32 tensor; a row is everything below the
     /// first dimension, and a 0-d tensor is one row. A range beyond the tensor is an InternalError.
     void read_float32_rows(const std::string& name, std::int64_t row_begin, std::span<float> out) const;
+    /// As read_float32_rows, for weights of F32, BF16 or F16: values of 16 bits are widened, which is exact.
+    void read_widened_rows(const std::string& name, std::int64_t row_begin, std::span<float> out) const;
+
+    [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
   private:
+    /// Offset in the file of a range of whole rows that the tensor has.
+    [[nodiscard]] std::int64_t offset_of_rows(const SafetensorsEntry& tensor, std::int64_t row_begin,
+                                              std::int64_t elements) const;
+    [[noreturn]] void refuse_dtype(const SafetensorsEntry& tensor, const char* wanted) const;
+
     base::FileDescriptor file_;
     std::vector<SafetensorsEntry> entries_;
     std::map<std::string, std::size_t> index_;

@@ -11,26 +11,29 @@
 
 namespace mfsdp::model {
 
-/// Name and shape of an F32 tensor to be written.
+/// A tensor to be written.
 struct SafetensorsTensor {
     std::string name;
     std::vector<std::int64_t> shape;
+    std::string dtype = "F32";  ///< F32 or BF16
 };
 
-/// Everything about a file but its data. It follows from names and shapes alone, so every rank computes the same.
+/// Everything about a file but its data. It follows from the tensors' descriptions alone, so every rank computes the
+/// same.
 struct SafetensorsLayout {
     std::string header;                     ///< the length word and the padded JSON: the first bytes of the file
-    std::vector<SafetensorsEntry> entries;  ///< in data order, which is the order of the names' bytes
+    std::vector<SafetensorsEntry> entries;  ///< in data order: wide elements first, then by the names' bytes
     std::int64_t file_bytes = 0;
 };
 
-/// Lays out one file of F32 tensors, byte for byte as the reference writer does with metadata {"format":"pt"}.
+/// Lays out one file, byte for byte as the reference writer does with metadata {"format":"pt"}.
 ///
-/// tensors  any order; names are unique UTF-8 and not "__metadata__", sizes >= 0; else InternalError
+/// tensors  any order; names are unique UTF-8 and not "__metadata__", sizes >= 0, dtypes as above; else InternalError
 /// Source: formats.md section 2.1.
 [[nodiscard]] SafetensorsLayout safetensors_layout(const std::vector<SafetensorsTensor>& tensors);
 
-/// Writes one file of F32 tensors piece by piece, so that the caller holds one parameter at a time.
+/// Writes one file piece by piece, so that the caller holds one parameter at a time. Values are given as float32; for a
+/// BF16 tensor they are rounded to nearest even.
 ///
 /// The file grows as `<path>.tmp` and appears under its name in `finish`, complete or not at all; without `finish`
 /// the destructor removes it. Pieces may come in any order, each element once. An I/O failure throws the exception of
@@ -54,6 +57,7 @@ class SafetensorsWriter {
 
   private:
     SafetensorsWriter(std::string path, const SafetensorsLayout& layout, base::FileUse use);
+    void write_elements(const SafetensorsEntry& entry, std::int64_t begin, std::span<const float> values) const;
 
     struct Progress {
         SafetensorsEntry entry;

@@ -67,13 +67,6 @@ class Transformer {
     void run(const UnitVisit& visit, std::span<const device::Tensor> weights, std::span<const device::Tensor> gradients,
              const MicroBatch& micro_batch);
 
-    /// Forward of an embedding or block unit: its visits one after the other, weights[i] being the whole of
-    /// spec.units[unit].parameters[i].
-    void forward(std::int64_t unit, std::span<const device::Tensor> weights, const MicroBatch& micro_batch);
-    /// Backward of a unit, for the head score and backward; weights and gradients as in forward.
-    void backward(std::int64_t unit, std::span<const device::Tensor> weights, std::span<const device::Tensor> gradients,
-                  const MicroBatch& micro_batch);
-
   private:
     class Implementation;
     std::unique_ptr<Implementation> implementation_;

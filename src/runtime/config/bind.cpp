@@ -78,9 +78,10 @@ model::ModelConfig bind_gpt2(const Reader& read) {
     return model;
 }
 
+/// llama and qwen3, which has no mlp_bias.
 model::ModelConfig bind_llama(const Reader& read) {
     model::ModelConfig model;
-    model.family = model::ModelFamily::llama;
+    model.family = read.text("model.model_type") == "llama" ? model::ModelFamily::llama : model::ModelFamily::qwen3;
     model.hidden_size = read.integer("model.hidden_size");
     model.num_hidden_layers = read.integer("model.num_hidden_layers");
     model.num_attention_heads = read.integer("model.num_attention_heads");
@@ -91,13 +92,15 @@ model::ModelConfig bind_llama(const Reader& read) {
     model.norm_epsilon = read.number("model.rms_norm_eps");
     model.rope_theta = read.number("model.rope_theta");
     model.attention_bias = read.boolean("model.attention_bias");
-    model.mlp_bias = read.boolean("model.mlp_bias");
+    model.mlp_bias = read.has("model.mlp_bias") && read.boolean("model.mlp_bias");
     return model;
 }
 
 model::ModelConfig bind_model(const Reader& read) {
     model::ModelConfig model = read.text("model.model_type") == "gpt2" ? bind_gpt2(read) : bind_llama(read);
     model.vocab_size = read.integer("model.vocab_size");
+    const std::int64_t divisor = read.integer("model.make_vocab_size_divisible_by");
+    model.padded_vocab_size = (model.vocab_size + divisor - 1) / divisor * divisor;
     model.initializer_range = read.number("model.initializer_range");
     model.tie_word_embeddings = read.boolean("model.tie_word_embeddings");
     return model;

@@ -61,6 +61,7 @@ class Import {
         }
         const auto family = choose_family(*file);
         std::vector<std::string> kept;
+        if (family == "qwen3") require_head_sizes(*file);
         for (const auto& [name, value] : file->members) {
             if (std::find(kIgnoredKeys.begin(), kIgnoredKeys.end(), name) != kIgnoredKeys.end()) continue;
             if (name == "rope_parameters") {
@@ -109,6 +110,16 @@ class Import {
         return stored;
     }
 
+    /// Hugging Face's defaults of these are those of one size of qwen3, ours come from other keys: a file must say
+    /// them.
+    void require_head_sizes(const JsonValue& file) {
+        for (const char* name : {"head_dim", "num_key_value_heads"}) {
+            if (file.find(name) != nullptr || model_.find(name) != nullptr) continue;
+            errors_.push_back(std::string("config: model.").append(name).append(": required, ") + message_text(path_) +
+                              " does not say it");
+        }
+    }
+
     void take_rope_parameters(const JsonValue& value) {
         if (value.is(Kind::null)) return;
         const JsonValue* type = value.find("rope_type");
@@ -120,7 +131,15 @@ class Import {
         }
     }
 
+    void check_layer_types(const JsonValue& value) {
+        const auto is_full = [](const JsonValue& type) { return type.text == "full_attention"; };
+        if (value.is(Kind::null)) return;
+        if (value.is(Kind::list) && std::all_of(value.items.begin(), value.items.end(), is_full)) return;
+        errors_.push_back("config: model.layer_types = " + message_text(value) + ": not supported by mfsdp");
+    }
+
     void check_fixed(std::string_view name, const JsonValue& value) {
+        if (name == "layer_types") check_layer_types(value);
         for (const auto& [fixed, wanted] : kFixedKeys) {
             if (name != fixed || value.is(Kind::null)) continue;
             if (value.is(Kind::boolean) && value.boolean == wanted) continue;

@@ -19,7 +19,7 @@ std::vector<KeyRow> model_keys() {
         name("model.model_type")
             .meaning("family; decides which of the next keys exist")
             .required()
-            .names({"gpt2", "llama"}, {"qwen3"}),
+            .names({"gpt2", "llama", "qwen3"}),
         string("model.hf_config")
             .meaning("a Hugging Face `config.json` read first (null: that of `init_from`, if set); keys beside it "
                      "override, and need not be given here. "
@@ -60,10 +60,10 @@ std::vector<KeyRow> model_keys() {
         gpt2(boolean("model.tie_word_embeddings", "true").meaning("head = embedding")),
         llama_or_qwen3(boolean("model.tie_word_embeddings", "false").meaning("head = embedding")),
         number("model.initializer_range", "0.02").meaning("standard deviation of the normal at start").above_zero(),
-        // The page's default is 128; rounding up is a later feature.
-        integer("model.make_vocab_size_divisible_by", "1")
+        integer("model.make_vocab_size_divisible_by", "128")
             .meaning("rows in memory are rounded up; extra rows stay zero, never in softmax or files")
-            .later({"1"}),
+            .at_least(1)
+            .ceiling(kMaxDimension),
         string("model.rope_scaling").foreign(),
         integer("model.sliding_window").foreign(),
         boolean("model.use_sliding_window", "false").foreign(),

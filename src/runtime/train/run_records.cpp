@@ -29,7 +29,7 @@ RunRecord run_record(const TrainConfig& config, const RunPlan& plan, const std::
     record.strategy = name(config.parallel.strategy);
     record.device = device;
     for (std::size_t i = 0; i < plan.roles.size(); ++i) {
-        const std::int64_t count = plan.spec.parameters[i].count();
+        const std::int64_t count = plan.spec.parameters[i].stored_count();
         switch (plan.roles[i]) {
             case optim::Role::matrix:
                 record.matrix_parameters += count;

@@ -217,14 +217,16 @@ void Trainer::set_initial_weights() {
         return;
     }
     run_together(communicator_, [&] {
-        const model::HuggingFaceReader reader(*config_.init_from);
+        const model::HuggingFaceReader reader(*config_.init_from, plan_->spec);
+        if (communicator_.rank() == 0) {
+            for (const std::string& name : reader.passed_over()) log_->info("weights: passed over " + name);
+        }
         // Padding between parameters must not be left undefined; every value is overwritten.
         engine_->weights().initialise(static_cast<std::uint64_t>(config_.train.seed));
         engine_->weights().load(
             [&](std::int64_t parameter, std::int64_t row_begin, std::int64_t row_count, std::span<float> values) {
                 const model::ParameterSpec& spec = plan_->spec.parameters[static_cast<std::size_t>(parameter)];
-                const std::vector<float> whole = reader.read(spec);
-                std::copy_n(whole.begin() + row_begin * spec.columns(), row_count * spec.columns(), values.begin());
+                reader.read_rows(spec, row_begin, row_count, values);
             });
     });
 }

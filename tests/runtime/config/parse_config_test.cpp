@@ -288,7 +288,7 @@ TEST_CASE("the keys of a Hugging Face file are read first and those beside it ov
 }
 
 TEST_CASE("golden model files are accepted as hf_config") {
-    for (const std::string name : {"gpt2_tiny", "gpt2_masked", "llama_tiny_gqa", "llama_tied"}) {
+    for (const std::string name : {"gpt2_tiny", "gpt2_masked", "llama_tiny_gqa", "llama_tied", "qwen3_tiny"}) {
         INFO(name);
         const std::string path = std::string(MFSDP_SOURCE_DIR) + "/tests/golden/models/" + name + "/config.json";
         const TrainConfig config = parse(kGpt2, {"model={\"hf_config\": \"" + path + "\"}", "train.seq_len=16"});
@@ -302,7 +302,10 @@ TEST_CASE("a Hugging Face file that asks for another computation is refused") {
         const TemporaryFile file(content, "config.json");
         std::string error = error_of(kGpt2, {"model={\"hf_config\": \"" + file.path().string() + "\"" + beside + "}"});
         const auto at = error.find(file.path().string());
-        return at == std::string::npos ? error : error.replace(at, file.path().string().size(), "FILE");
+        for (auto found = at; found != std::string::npos; found = error.find(file.path().string())) {
+            error.replace(found, file.path().string().size(), "FILE");
+        }
+        return error;
     };
     const std::string llama = R"("model_type": "llama", "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 128)";
@@ -316,8 +319,38 @@ TEST_CASE("a Hugging Face file that asks for another computation is refused") {
           "config: model.rope_scaling = {\"factor\":8}: not supported by mfsdp");
     CHECK(error_with("{" + llama + "}", ", \"model_type\": \"gpt2\"")
               .starts_with("config: model.model_type = gpt2: FILE is a llama model"));
+    CHECK(error_with("{" + llama + R"(, "layer_types": ["full_attention"]})") == "");
+    CHECK(error_with("{" + llama + R"(, "layer_types": ["full_attention", "sliding_attention"]})") ==
+          "config: model.layer_types = [\"full_attention\",\"sliding_attention\"]: not supported by mfsdp");
+    const std::string qwen3 = "{\"model_type\": \"qwen3\"" + llama.substr(llama.find(','));
+    CHECK(error_with(qwen3 + "}") ==
+          "config: model.head_dim: required, FILE does not say it\n"
+          "config: model.num_key_value_heads: required, FILE does not say it");
+    CHECK(error_with(qwen3 + R"(, "head_dim": 32})", ", \"num_key_value_heads\": 2") == "");
     CHECK(error_with("[]") == "config: model.hf_config = FILE: expected an object, the file holds a list");
     CHECK(error_with("{").starts_with("config: FILE: line 1, column 2: syntax error"));
+}
+
+TEST_CASE("a qwen3 model has its own keys and a vocabulary rounded up in memory") {
+    const std::string qwen3 = R"(model={"model_type": "qwen3", "vocab_size": 300, "hidden_size": 64, "head_dim": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+        "max_position_embeddings": 128)";
+    const mfsdp::model::ModelConfig model = parse(kGpt2, {qwen3 + "}"}).model;
+    CHECK(model.family == mfsdp::model::ModelFamily::qwen3);
+    CHECK(model.head_dim == 32);
+    CHECK(model.num_key_value_heads == 2);
+    CHECK(!model.mlp_bias);
+    CHECK(model.vocab_size == 300);
+    CHECK(model.padded_vocab_size == 384);
+    const auto padded = [&](const std::string& divisor) {
+        return parse(kGpt2, {qwen3 + ", \"make_vocab_size_divisible_by\": " + divisor + "}"}).model.padded_vocab_size;
+    };
+    CHECK(padded("1") == 300);
+    CHECK(padded("300") == 300);
+    CHECK(padded("7") == 301);
+    CHECK(error_of(kGpt2, {qwen3 + ", \"make_vocab_size_divisible_by\": 0}"}) ==
+          "config: model.make_vocab_size_divisible_by = 0: must be >= 1");
+    CHECK(error_of(kGpt2, {qwen3 + ", \"mlp_bias\": false}"}) == "config: model.mlp_bias: not a key of qwen3");
 }
 
 TEST_CASE("every configuration of the project is valid") {
