@@ -14,11 +14,12 @@ struct Product {
     bool transpose_a = false, transpose_b = false;
     float alpha = 1.0F, beta = 0.0F;
     bool bias = false;
+    DType factors = DType::float32, out = DType::float32, bias_type = DType::float32;
 
     [[nodiscard]] std::string text() const {
         return sizes({{"batch", batch}, {"m", m}, {"n", n}, {"k", k}}) + (transpose_a ? " At" : "") +
                (transpose_b ? " Bt" : "") + " alpha=" + std::to_string(alpha) + " beta=" + std::to_string(beta) +
-               (bias ? " bias" : "");
+               (bias ? " bias" : "") + suffix({factors, out, bias_type});
     }
     [[nodiscard]] Shape shape(std::int64_t rows, std::int64_t columns) const {
         return batch == 0 ? Shape{rows, columns} : Shape{batch, rows, columns};
@@ -46,9 +47,11 @@ Row product_row(const Product& product) {
     const Shape out = product.shape(product.m, product.n);
     return row<Matmul>(
         product.text(),
-        {input("a", a, normal(), Gaps::allowed), input("b", b, normal(), Gaps::allowed),
-         input("bias", {product.bias ? product.n : 0}),
-         product.beta == 0.0F ? output("out", out, Gaps::allowed) : in_out("out", out, normal(), Gaps::allowed)},
+        {input("a", a, normal(), Gaps::allowed, product.factors),
+         input("b", b, normal(), Gaps::allowed, product.factors),
+         input("bias", {product.bias ? product.n : 0}, normal(), Gaps::forbidden, product.bias_type),
+         product.beta == 0.0F ? output("out", out, Gaps::allowed, product.out)
+                              : in_out("out", out, normal(), Gaps::allowed, product.out)},
         [product](Tensors t) {
             return Matmul{t[3],
                           t[0],
@@ -60,6 +63,20 @@ Row product_row(const Product& product) {
                           product.bias ? t[2] : Tensor{}};
         },
         [product](Values& v) { multiply(product, v); }, Tolerance{.of_largest = 2e-6});
+}
+
+/// What layers and optimizers ask for, with sums over more than one block of our own kernel.
+void add_rows_of_types(std::vector<Row>& rows, DType factors, DType out) {
+    for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+            rows.push_back(product_row({0, 17, 33, 600, transpose_a, transpose_b, 1.0F, 0.0F, false, factors, out}));
+        }
+    }
+    rows.push_back(product_row({0, 19, 23, 29, false, true, 1.0F, 0.0F, true, factors, out}));
+    rows.push_back(product_row({0, 19, 23, 29, false, true, 1.0F, 0.0F, true, factors, out, DType::bfloat16}));
+    rows.push_back(product_row({0, 19, 23, 300, true, false, -2.0F, 0.25F, true, factors, out}));
+    rows.push_back(product_row({3, 9, 10, 11, false, true, 0.5F, 1.0F, false, factors, out}));
+    rows.push_back(product_row({0, 4, 3, 0, false, false, 1.0F, 0.5F, true, factors, out}));
 }
 
 }  // namespace
@@ -84,6 +101,14 @@ std::vector<Row> matmul_rows() {
     rows.push_back(product_row({0, 16, 16, 4096, true, false}));  // a weight gradient: small sides, a long sum
     rows.push_back(product_row({0, 4, 3, 0, false, false, 1.0F, 0.5F, true}));  // no terms: beta out + bias
     rows.push_back(allow_empty(product_row({0, 0, 3, 4})));
+    for (const DType factors : {DType::float32, DType::bfloat16, DType::float16}) {
+        for (const DType out : {DType::float32, DType::bfloat16, DType::float16}) {
+            if (factors == DType::float32 && out == DType::float32) continue;
+            add_rows_of_types(rows, factors, out);
+        }
+    }
+    rows.push_back(
+        product_row({0, 19, 23, 29, false, true, 1.0F, 0.0F, true, DType::float32, DType::float32, DType::bfloat16}));
     return rows;
 }
 

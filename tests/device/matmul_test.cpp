@@ -108,6 +108,32 @@ TEST_CASE("products of many panels agree with a double loop, for any number of t
     }
 }
 
+TEST_CASE("a product rounded to 16 bits is the float32 product rounded once, over many panels and for any threads") {
+    const auto kernel = GENERATE(from_range(kernels()));
+    const auto factors = GENERATE(DType::bfloat16, DType::float16);
+    constexpr std::int64_t kRows = 600, kColumns = 500, kInner = 700;
+    std::vector<std::uint16_t> one;
+    for (const int threads : {1, 2, 3, 8}) {
+        Bench bench(make_cpu_device({.threads = threads, .products = kernel}));
+        const auto narrow = [&](std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+            const Tensor out = bench.reserve(factors, rows * columns).reshape({rows, columns});
+            launch(bench.stream(), Copy{out, bench.send(random_values(rows * columns, seed)).reshape({rows, columns})});
+            return out;
+        };
+        const Tensor a = narrow(kRows, kInner, 7), b = narrow(kColumns, kInner, 8);
+        const Tensor wide = bench.reserve(DType::float32, kRows * kColumns).reshape({kRows, kColumns});
+        const Tensor out = bench.reserve(factors, kRows * kColumns).reshape({kRows, kColumns});
+        const Tensor wanted = bench.reserve(factors, kRows * kColumns).reshape({kRows, kColumns});
+        launch(bench.stream(), Matmul{wide, a, b, false, true});
+        launch(bench.stream(), Matmul{out, a, b, false, true});
+        launch(bench.stream(), Copy{wanted, wide});
+        const auto bits = bench.fetch<std::uint16_t>(out);
+        CHECK(same_bits(bits, bench.fetch<std::uint16_t>(wanted)));
+        if (one.empty()) one = bits;
+        CHECK(same_bits(bits, one));
+    }
+}
+
 TEST_CASE("a batch has the bits of single products") {
     const auto kernel = GENERATE(from_range(kernels()));
     Bench bench(make_cpu_device({.threads = 3, .products = kernel}));
@@ -181,6 +207,12 @@ TEST_CASE("products of the wrong shape, type or layout are refused with the tens
     Tensor doubles = a;
     doubles.dtype = DType::float64;
     CHECK_THROWS_AS((Matmul{out, doubles, b}.check()), InternalError);
+    const Tensor half_a = bench.reserve(DType::bfloat16, 8).reshape({2, 4});
+    const Tensor half_b = bench.reserve(DType::bfloat16, 12).reshape({4, 3});
+    CHECK_THROWS_AS((Matmul{out, half_a, b}.check()), InternalError);
+    CHECK_NOTHROW(Matmul{out, half_a, half_b}.check());
+    CHECK_NOTHROW(Matmul{bench.reserve(DType::float16, 6).reshape({2, 3}), half_a, half_b}.check());
+    CHECK_THROWS_AS((Matmul{bench.reserve(DType::int32, 6).reshape({2, 3}), a, b}.check()), InternalError);
     Tensor strided = a;
     strided.strides[1] = 2;
     CHECK_THROWS_AS((Matmul{out, strided, b}.check()), InternalError);
@@ -191,6 +223,10 @@ TEST_CASE("products of the wrong shape, type or layout are refused with the tens
     Matmul biased{out, a, b};
     biased.bias = bench.reserve(DType::float32, 2);
     CHECK_THROWS_AS(biased.check(), InternalError);
+    biased.bias = bench.reserve(DType::float16, 3);
+    CHECK_THROWS_AS(biased.check(), InternalError);
+    biased.bias = bench.reserve(DType::bfloat16, 3);
+    CHECK_NOTHROW(biased.check());
 }
 
 TEST_CASE("a product is computed by whom the device was told, and the description says by whom") {
@@ -215,6 +251,9 @@ TEST_CASE("a product costs two operations per multiply-add") {
     product.bias = Tensor::dense(&memory, DType::float32, {5});
     CHECK(product.cost().flops == 2 * 3 * 5 * 7 + 15);
     CHECK(product.cost().bytes == 4 * (15 + 15 + 21 + 35 + 5));
+    product.a.dtype = product.b.dtype = product.bias.dtype = DType::bfloat16;
+    CHECK(product.cost().flops == 2 * 3 * 5 * 7 + 15);
+    CHECK(product.cost().bytes == 4 * (15 + 15) + 2 * (21 + 35 + 5));
 }
 
 TEST_CASE("panels cover a product, are many for large ones and one for small ones") {

@@ -17,12 +17,20 @@ struct Case {
     float alpha = 1.0F, beta = 0.0F;
 };
 
+template <class T>
+std::vector<T> rounded_values(std::int64_t count, std::uint64_t seed) {
+    std::vector<T> values;
+    for (const float value : random_values(count, seed)) values.push_back(rounded<T>(value));
+    return values;
+}
+
 /// The part [row, row + rows) x [column, column + columns) of the whole product c.
-Product part(const Case& whole, const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& c,
-             std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+template <class T>
+Product<T> part(const Case& whole, const std::vector<T>& a, const std::vector<T>& b, std::vector<float>& c,
+                std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const std::int64_t a_stride = whole.transpose_a ? whole.rows : whole.inner;
     const std::int64_t b_stride = whole.transpose_b ? whole.inner : whole.columns;
-    Product product;
+    Product<T> product;
     product.rows = rows;
     product.columns = columns;
     product.inner = whole.inner;
@@ -35,22 +43,23 @@ Product part(const Case& whole, const std::vector<float>& a, const std::vector<f
     return product;
 }
 
-void check_against_loops(const Case& t) {
-    const std::vector<float> a = random_values(t.rows * t.inner, 1), b = random_values(t.inner * t.columns, 2);
+template <class T>
+void check_against_loops(const Case& t, Multiply<T>* multiply) {
+    const std::vector<T> a = rounded_values<T>(t.rows * t.inner, 1), b = rounded_values<T>(t.inner * t.columns, 2);
     const std::vector<float> before = t.beta == 0.0F
                                           ? std::vector<float>(static_cast<std::size_t>(t.rows * t.columns), NAN)
                                           : random_values(t.rows * t.columns, 3);
     std::vector<float> c = before;
-    multiply_by_own_kernel(part(t, a, b, c, 0, t.rows, 0, t.columns));
+    multiply(part(t, a, b, c, 0, t.rows, 0, t.columns));
     double worst = 0.0;
     for (std::int64_t i = 0; i < t.rows; ++i) {
         for (std::int64_t j = 0; j < t.columns; ++j) {
             double sum = 0.0, magnitude = 0.0;
             for (std::int64_t p = 0; p < t.inner; ++p) {
-                const auto left =
-                    static_cast<double>(a[static_cast<std::size_t>(t.transpose_a ? p * t.rows + i : i * t.inner + p)]);
+                const auto left = static_cast<double>(
+                    widened(a[static_cast<std::size_t>(t.transpose_a ? p * t.rows + i : i * t.inner + p)]));
                 const auto right = static_cast<double>(
-                    b[static_cast<std::size_t>(t.transpose_b ? j * t.inner + p : p * t.columns + j)]);
+                    widened(b[static_cast<std::size_t>(t.transpose_b ? j * t.inner + p : p * t.columns + j)]));
                 sum += left * right;
                 magnitude += std::abs(left * right);
             }
@@ -65,25 +74,26 @@ void check_against_loops(const Case& t) {
     CHECK(worst < 1e-6);
 }
 
-}  // namespace
-
-TEST_CASE("our own product agrees with a double loop for every transposition, extent and factor") {
+/// Every transposition, and extents below, at and above those of tiles and blocks.
+template <class T>
+void check_all_against_loops(Multiply<T>* multiply) {
     for (const bool transpose_a : {false, true}) {
         for (const bool transpose_b : {false, true}) {
             for (const Case& t : {Case{1, 1, 1}, Case{5, 15, 7}, Case{6, 16, 8}, Case{7, 17, 9}, Case{13, 40, 300},
                                   Case{100, 200, 257}, Case{97, 193, 520}}) {
-                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b});
-                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b, 0.5F, 1.0F});
-                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b, -2.0F, 0.3F});
+                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b}, multiply);
+                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b, 0.5F, 1.0F}, multiply);
+                check_against_loops({t.rows, t.columns, t.inner, transpose_a, transpose_b, -2.0F, 0.3F}, multiply);
             }
         }
     }
 }
 
-TEST_CASE("an element of one of our own products has the same bits wherever the product is cut") {
-    const Case whole{101, 205, 333, true, false, 1.0F, 0.0F};
-    const std::vector<float> a = random_values(whole.rows * whole.inner, 4);
-    const std::vector<float> b = random_values(whole.inner * whole.columns, 5);
+template <class T>
+void check_cuts(bool transpose_a) {
+    const Case whole{101, 205, 333, transpose_a, false, 1.0F, 0.0F};
+    const std::vector<T> a = rounded_values<T>(whole.rows * whole.inner, 4);
+    const std::vector<T> b = rounded_values<T>(whole.inner * whole.columns, 5);
     std::vector<float> at_once(static_cast<std::size_t>(whole.rows * whole.columns)), in_parts = at_once;
     multiply_by_own_kernel(part(whole, a, b, at_once, 0, whole.rows, 0, whole.columns));
     for (const std::int64_t row : {0, 3, 50}) {
@@ -94,6 +104,50 @@ TEST_CASE("an element of one of our own products has the same bits wherever the 
         }
     }
     CHECK(same_bits(at_once, in_parts));
+}
+
+}  // namespace
+
+TEST_CASE("our own product agrees with a double loop for every type, transposition, extent and factor") {
+    check_all_against_loops<float>(&multiply_by_own_kernel<float>);
+    check_all_against_loops<BFloat16>(&multiply_by_own_kernel<BFloat16>);
+    check_all_against_loops<Float16>(&multiply_by_own_kernel<Float16>);
+}
+
+TEST_CASE("oneDNN's product of any types agrees with a double loop, for bfloat16 where the processor has it") {
+    if (!has_onednn()) {
+        WARN("skipped: this program was built without oneDNN");
+        return;
+    }
+    check_all_against_loops<float>(&multiply_by_onednn_primitive<float>);
+    if (has_onednn_bfloat16()) {
+        check_all_against_loops<BFloat16>(&multiply_by_onednn_primitive<BFloat16>);
+    } else {
+        WARN("bfloat16 by oneDNN skipped: this processor has no instructions for it");
+    }
+}
+
+TEST_CASE("an element of one of our own products has the same bits wherever the product is cut") {
+    for (const bool transpose_a : {false, true}) {
+        check_cuts<float>(transpose_a);
+        check_cuts<BFloat16>(transpose_a);
+    }
+}
+
+TEST_CASE("our own product of 16-bit elements has the bits of the product of the widened ones") {
+    for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+            const Case t{97, 193, 520, transpose_a, transpose_b, 0.5F, 0.25F};
+            const auto a = rounded_values<BFloat16>(t.rows * t.inner, 6);
+            const auto b = rounded_values<BFloat16>(t.inner * t.columns, 7);
+            std::vector<float> wide_a, wide_b, c = random_values(t.rows * t.columns, 8), wide_c = c;
+            for (const BFloat16 element : a) wide_a.push_back(widened(element));
+            for (const BFloat16 element : b) wide_b.push_back(widened(element));
+            multiply_by_own_kernel(part(t, a, b, c, 0, t.rows, 0, t.columns));
+            multiply_by_own_kernel(part(t, wide_a, wide_b, wide_c, 0, t.rows, 0, t.columns));
+            CHECK(same_bits(c, wide_c));
+        }
+    }
 }
 
 }  // namespace mfsdp::device::cpu

@@ -89,14 +89,13 @@ class CpuDevice final : public Device {
   private:
     cpu::Context make_context(const CpuDeviceOptions& options) {
         if (options.guard_addresses) guarded_.emplace();
-        return {threads_, guarded_ ? guarded_->displacement() : 0,
-                products_ == ProductKernel::onednn ? &cpu::multiply_by_onednn : &cpu::multiply_by_own_kernel};
+        return {threads_, guarded_ ? guarded_->displacement() : 0, cpu::products_by(products_)};
     }
 
     CpuDeviceOptions options_;
     ProductKernel products_;
     cpu::ThreadPool threads_;
-    std::int64_t in_use_ = 0;  // bytes of ordinary memory
+    std::int64_t in_use_ = 0;                    // bytes of ordinary memory
     std::optional<cpu::GuardedMemory> guarded_;  // before the operations, which know the displacement
     std::vector<std::unique_ptr<HostTimeline>> timelines_;
     CpuOperations operations_;

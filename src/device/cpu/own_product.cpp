@@ -27,22 +27,24 @@ Range block(std::int64_t begin, std::int64_t block_size, std::int64_t end) {
     return {begin, std::min(block_size, end - begin)};
 }
 
-Strip rows_of_a(const Product& product, Range rows, Range inner) {
-    const MatrixOperand& a = product.a;
+template <class T>
+Strip<T> rows_of_a(const Product<T>& product, Range rows, Range inner) {
+    const MatrixOperand<T>& a = product.a;
     const std::int64_t row_stride = a.transposed ? 1 : a.stride, inner_stride = a.transposed ? a.stride : 1;
     return {a.data + rows.begin * row_stride + inner.begin * inner_stride, rows.size, inner.size, row_stride,
             inner_stride};
 }
 
-Strip columns_of_b(const Product& product, Range columns, Range inner) {
-    const MatrixOperand& b = product.b;
+template <class T>
+Strip<T> columns_of_b(const Product<T>& product, Range columns, Range inner) {
+    const MatrixOperand<T>& b = product.b;
     const std::int64_t column_stride = b.transposed ? b.stride : 1, inner_stride = b.transposed ? 1 : b.stride;
     return {b.data + columns.begin * column_stride + inner.begin * inner_stride, columns.size, inner.size,
             column_stride, inner_stride};
 }
 
-/// Six rows of a as the tile reads them: packed inner index by inner index where a is transposed, else where they lie,
-/// for six streams of contiguous elements need no packing.
+/// Six rows of a as the tile reads them: packed inner index by inner index where a is transposed, else where they lie
+/// (rows of 16-bit elements widened), for six streams of contiguous floats need no packing.
 struct PackedRows {
     const float* data;
     [[nodiscard]] float at(std::size_t row, std::int64_t p) const {
@@ -73,24 +75,32 @@ template <class Rows>
     return sums;
 }
 
-/// beta is that of the product for the first block of the inner dimension and 1 afterwards.
-void store_tile(const Tile& sums, const Product& product, Range rows, Range columns, float beta) {
-    const Float8 alpha = broadcast(product.alpha);
+/// Where sums go: c = alpha sums + beta c. beta is that of the product for the first block of the inner dimension and 1
+/// afterwards.
+struct Result {
+    float* c;
+    std::int64_t stride;
+    float alpha, beta;
+};
+
+void store_tile(const Tile& sums, const Result& result, Range rows, Range columns) {
+    const Float8 alpha = broadcast(result.alpha);
     for (std::int64_t row = 0; row < rows.size; ++row) {
-        float* const line = product.c + (rows.begin + row) * product.c_stride + columns.begin;
+        float* const line = result.c + (rows.begin + row) * result.stride + columns.begin;
         for (std::int64_t half = 0; half < 2; ++half) {
             const std::int64_t lanes = std::clamp<std::int64_t>(columns.size - half * kLanes, 0, kLanes);
             if (lanes == 0) break;
             float* const target = line + half * kLanes;
             const Float8 sum = sums[static_cast<std::size_t>(row)][static_cast<std::size_t>(half)];
-            const Float8 before = beta == 0.0F ? broadcast(0.0F) : broadcast(beta) * load_lanes(target, lanes);
+            const Float8 before =
+                result.beta == 0.0F ? broadcast(0.0F) : broadcast(result.beta) * load_lanes(target, lanes);
             store_lanes(target, fma(alpha, sum, before), lanes);
         }
     }
 }
 
 /// Rows past the last one repeat it; their results are not stored.
-RowsInPlace rows_in_place(const Strip& a, std::int64_t first) {
+RowsInPlace rows_in_place(const Strip<float>& a, std::int64_t first) {
     RowsInPlace rows{};
     for (std::int64_t row = 0; row < kTileRows; ++row) {
         rows.data[static_cast<std::size_t>(row)] = a.data + std::min(first + row, a.outer - 1) * a.outer_stride;
@@ -98,25 +108,45 @@ RowsInPlace rows_in_place(const Strip& a, std::int64_t first) {
     return rows;
 }
 
-/// `packed_a` is null where the rows of a are read in place.
-void multiply_blocks(const Strip& a, const float* packed_a, const float* packed_b, const Product& product, Range rows,
-                     Range columns, float beta) {
-    const std::int64_t inner = a.inner;
+/// A block of a as multiply_blocks reads it: packed by tiles, or rows of floats.
+struct BlockOfA {
+    const float* packed;  ///< null if the rows are read where they lie
+    Strip<float> rows;
+};
+
+/// The block is packed into `memory`, or its rows are widened there, or nothing is done.
+template <class T>
+BlockOfA prepare(float* memory, const Strip<T>& a, bool transposed) {
+    if (transposed) {
+        pack<kTileRows>(memory, a);
+        return {memory, {}};
+    }
+    if constexpr (std::is_same_v<T, float>) {
+        return {nullptr, a};
+    } else {
+        widen_rows(memory, a);
+        return {nullptr, {memory, a.outer, a.inner, a.inner, 1}};
+    }
+}
+
+void multiply_blocks(const BlockOfA& a, const float* packed_b, std::int64_t inner, const Result& result, Range rows,
+                     Range columns) {
     for (std::int64_t column = 0; column < columns.size; column += kTileColumns) {
         const Range tile_columns{columns.begin + column, std::min(kTileColumns, columns.size - column)};
         const float* const b = packed_b + column * inner;
         for (std::int64_t row = 0; row < rows.size; row += kTileRows) {
             const Range tile_rows{rows.begin + row, std::min(kTileRows, rows.size - row)};
-            const Tile sums = packed_a != nullptr ? multiply_tile(PackedRows{packed_a + row * inner}, b, inner)
-                                                  : multiply_tile(rows_in_place(a, row), b, inner);
-            store_tile(sums, product, tile_rows, tile_columns, beta);
+            const Tile sums = a.packed != nullptr ? multiply_tile(PackedRows{a.packed + row * inner}, b, inner)
+                                                  : multiply_tile(rows_in_place(a.rows, row), b, inner);
+            store_tile(sums, result, tile_rows, tile_columns);
         }
     }
 }
 
 }  // namespace
 
-void multiply_by_own_kernel(const Product& product) {
+template <class T>
+void multiply_by_own_kernel(const Product<T>& product) {
     constexpr std::int64_t kSizeOfA = packed_size(kRowBlock, kInnerBlock, kTileRows);
     constexpr std::int64_t kSizeOfB = packed_size(kColumnBlock, kInnerBlock, kTileColumns);
     ScratchCutter scratch(thread_scratch(kSizeOfA + kSizeOfB + 32));
@@ -126,16 +156,19 @@ void multiply_by_own_kernel(const Product& product) {
         const Range columns = block(column, kColumnBlock, product.columns);
         for (std::int64_t p = 0; p < product.inner; p += kInnerBlock) {
             const Range inner = block(p, kInnerBlock, product.inner);
+            const Result result{product.c, product.c_stride, product.alpha, p == 0 ? product.beta : 1.0F};
             pack<kTileColumns>(b, columns_of_b(product, columns, inner));
             for (std::int64_t row = 0; row < product.rows; row += kRowBlock) {
                 const Range rows = block(row, kRowBlock, product.rows);
-                const Strip strip = rows_of_a(product, rows, inner);
-                if (product.a.transposed) pack<kTileRows>(a, strip);
-                multiply_blocks(strip, product.a.transposed ? a : nullptr, b, product, rows, columns,
-                                p == 0 ? product.beta : 1.0F);
+                const BlockOfA prepared = prepare(a, rows_of_a(product, rows, inner), product.a.transposed);
+                multiply_blocks(prepared, b, inner.size, result, rows, columns);
             }
         }
     }
 }
+
+template void multiply_by_own_kernel(const Product<float>& product);
+template void multiply_by_own_kernel(const Product<BFloat16>& product);
+template void multiply_by_own_kernel(const Product<Float16>& product);
 
 }  // namespace mfsdp::device::cpu

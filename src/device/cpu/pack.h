@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cpu/element.h"
 #include "device/cpu/float8.h"
 #include "device/cpu/transpose8.h"
 
@@ -7,13 +8,15 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace mfsdp::device::cpu {
 
 /// A part [outer, inner] of an operand: element (i, p) is data[i * outer_stride + p * inner_stride]. The outer stride
-/// is 1, or the inner stride is 1 and the tiles are whole vectors.
+/// is 1, or the inner stride is 1 and the tiles are whole vectors. Packing widens T to float.
+template <class T>
 struct Strip {
-    const float* data = nullptr;
+    const T* data = nullptr;
     std::int64_t outer = 0, inner = 0;
     std::int64_t outer_stride = 0, inner_stride = 0;
 };
@@ -24,8 +27,8 @@ struct Strip {
 }
 
 /// Packs one full tile whose inner elements are contiguous, 8 x 8 elements at a time.
-template <std::int64_t kTile>
-void pack_tile_by_transposing(float* target, const Strip& strip, std::int64_t first) {
+template <std::int64_t kTile, class T>
+void pack_tile_by_transposing(float* target, const Strip<T>& strip, std::int64_t first) {
     static_assert(kTile % kLanes == 0);
     std::int64_t p = 0;
     for (; p + kLanes <= strip.inner; p += kLanes) {
@@ -42,27 +45,40 @@ void pack_tile_by_transposing(float* target, const Strip& strip, std::int64_t fi
     }
     for (; p < strip.inner; ++p) {
         for (std::int64_t i = 0; i < kTile; ++i) {
-            target[p * kTile + i] = strip.data[(first + i) * strip.outer_stride + p];
+            target[p * kTile + i] = widened(strip.data[(first + i) * strip.outer_stride + p]);
         }
+    }
+}
+
+/// target [count] = source, widened.
+template <std::int64_t kCount, class T>
+void widen_run(float* target, const T* source) {
+    if constexpr (std::is_same_v<T, float>) {
+        std::memcpy(target, source, kCount * sizeof(float));
+    } else {
+        for_vectors(kCount, [=](std::int64_t i, std::int64_t lanes) {
+            store_lanes(target + i, load_lanes(source + i, lanes), lanes);
+        });
     }
 }
 
 /// Packs a strip as tiles of kTile outer indices, each tile inner index by inner index, the last one filled up with
 /// zeros. `target` has room for packed_size(strip.outer, strip.inner, kTile) elements.
-template <std::int64_t kTile>
-void pack(float* target, const Strip& strip) {
+template <std::int64_t kTile, class T>
+void pack(float* target, const Strip<T>& strip) {
     constexpr std::int64_t kRowsAhead = 8;
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
     const std::int64_t full = strip.outer / kTile * kTile;
     if (strip.outer_stride == 1) {
         // The inner index outside, so that memory is read in order.
         for (std::int64_t p = 0; p < strip.inner; ++p) {
-            const float* const source = strip.data + p * strip.inner_stride;
-            // Runs are too short for the processor to foresee the next row; 16 floats are one line.
-            for (std::int64_t i = 0; i < full && p + kRowsAhead < strip.inner; i += 16) {
+            const T* const source = strip.data + p * strip.inner_stride;
+            // Runs are too short for the processor to foresee the next row; it is fetched line by line.
+            for (std::int64_t i = 0; i < full && p + kRowsAhead < strip.inner; i += kLine) {
                 __builtin_prefetch(source + kRowsAhead * strip.inner_stride + i);
             }
             for (std::int64_t first = 0; first < full; first += kTile) {
-                std::memcpy(target + first * strip.inner + p * kTile, source + first, kTile * sizeof(float));
+                widen_run<kTile>(target + first * strip.inner + p * kTile, source + first);
             }
         }
     } else if constexpr (kTile % kLanes == 0) {
@@ -74,9 +90,20 @@ void pack(float* target, const Strip& strip) {
     float* const last = target + full * strip.inner;
     for (std::int64_t p = 0; p < strip.inner; ++p) {
         for (std::int64_t i = 0; i < kTile; ++i) {
-            last[p * kTile + i] =
-                full + i < strip.outer ? strip.data[(full + i) * strip.outer_stride + p * strip.inner_stride] : 0.0F;
+            const T* const element = strip.data + (full + i) * strip.outer_stride + p * strip.inner_stride;
+            last[p * kTile + i] = full + i < strip.outer ? widened(*element) : 0.0F;
         }
+    }
+}
+
+/// target [outer, inner] = the strip, whose inner elements are contiguous, widened.
+template <class T>
+void widen_rows(float* target, const Strip<T>& strip) {
+    for (std::int64_t row = 0; row < strip.outer; ++row) {
+        const T* const source = strip.data + row * strip.outer_stride;
+        for_vectors(strip.inner, [=](std::int64_t i, std::int64_t lanes) {
+            store_lanes(target + row * strip.inner + i, load_lanes(source + i, lanes), lanes);
+        });
     }
 }
 

@@ -89,8 +89,19 @@ ProductKernel choose_products(ProductKernel wanted) {
     return wanted;
 }
 
+Products products_by(ProductKernel kernel) {
+    Products products = own_products();
+    if (kernel != ProductKernel::onednn) return products;
+    std::get<Multiply<float>*>(products) = &multiply_by_onednn;
+    if (has_onednn_bfloat16()) std::get<Multiply<BFloat16>*>(products) = &multiply_by_onednn_primitive<BFloat16>;
+    return products;
+}
+
 std::string describe_arithmetic(ProductKernel products) {
-    return std::string(kCompiledFor) + " " + (products == ProductKernel::onednn ? describe_onednn() : "own products");
+    std::string text(kCompiledFor);
+    if (products != ProductKernel::onednn) return text + " own products";
+    text.append(" ").append(describe_onednn());
+    return has_onednn_bfloat16() ? text + " and bfloat16" : text;
 }
 
 }  // namespace mfsdp::device::cpu

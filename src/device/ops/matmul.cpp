@@ -22,7 +22,8 @@ Sides sides(const Tensor& tensor, bool transposed) {
 }
 
 void require_matrices(const Argument& argument, int rank) {
-    require_rank(argument, DType::float32, rank);
+    require_type(argument, kFloatTypes);
+    require_rank(argument, argument.tensor.dtype, rank);
     require_contiguous_columns(argument);
     const auto last = static_cast<std::size_t>(rank - 1);
     const std::int64_t rows = argument.tensor.shape[last - 1];
@@ -40,6 +41,7 @@ void Matmul::check() const {
     require_matrices({kName, "out", out}, out.rank);
     require_matrices({kName, "a", a}, out.rank);
     require_matrices({kName, "b", b}, out.rank);
+    require_same_type({kName, "b", b}, {kName, "a", a});
     require_apart({kName, "out", out}, {kName, "a", a});
     require_apart({kName, "out", out}, {kName, "b", b});
     const Sides result = sides(out, false);
@@ -53,7 +55,8 @@ void Matmul::check() const {
     MFSDP_ASSERT(out.rank == 2 || out.shape[0] <= 1 || out.strides[0] != 0,
                  "matmul: the matrices of out lie apart, got a batch stride of 0");
     if (!bias.defined()) return;
-    require_shape({kName, "bias", bias}, DType::float32, {result.columns});
+    require_type({kName, "bias", bias}, kValueTypes);
+    require_shape({kName, "bias", bias}, bias.dtype, {result.columns});
     require_dense({kName, "bias", bias});
 }
 

@@ -9,11 +9,13 @@ namespace mfsdp::device {
 
 /// out = beta * out + alpha * op(a) op(b) + bias, op = transpose where asked.
 ///
-/// out   [m, n] or [batch, m, n], float32; not aliased with a or b; columns contiguous, rows and batch strided
+/// out   [m, n] or [batch, m, n]; not aliased with a or b; columns contiguous, rows and batch strided
 /// a     [m, k] (or [k, m] transposed), b [k, n] (or [n, k] transposed), with the same batch
-/// bias  [n] or undefined, added to every row
-/// beta = 0 overwrites out, whatever it holds (NaN too). The product is cut into panels by its shape alone and each
-/// panel is computed by one thread: the same bits for any number of threads, and for a batch as for single calls.
+/// bias  [n] float32 or bfloat16, or undefined, added to every row
+/// a and b are float32, bfloat16 or float16, both the same; out is one of them, independently. Sums, beta * out and the
+/// bias are float32; an out of 16 bits is rounded once, at the end. beta = 0 overwrites out, whatever it holds (NaN
+/// too). The product is cut into panels by its shape alone and each panel is computed by one thread: the same bits for
+/// any number of threads, and for a batch as for single calls.
 struct Matmul {
     static constexpr std::string_view kName = "matmul";
     Tensor out, a, b;
