@@ -33,8 +33,8 @@ void initialise(device::Stream& stream, const ParameterSpec& parameter, device::
                 std::uint64_t seed) {
     const std::int64_t columns = parameter.columns();
     MFSDP_ASSERT(
-        out.dtype == device::DType::float32 && row_begin >= 0 && out.count() % columns == 0 &&
-            row_begin + out.count() / columns <= parameter.rows(),
+        (out.dtype == device::DType::float32 || out.dtype == device::DType::bfloat16) && row_begin >= 0 &&
+            out.count() % columns == 0 && row_begin + out.count() / columns <= parameter.rows(),
         "rows of " + parameter.name + " lie inside it, got " + out.describe() + " at row " + std::to_string(row_begin));
     if (out.empty()) return;
     switch (parameter.initialisation) {

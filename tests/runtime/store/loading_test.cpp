@@ -29,7 +29,7 @@ TrainingCase small_case(const model::ModelConfig& model) {
 
 }  // namespace
 
-TEST_CASE("loaded weights are read once, only where they are kept, and rest in every type and cut", "[.bf16]") {
+TEST_CASE("loaded weights are read once, only where they are kept, and rest in every type and cut") {
     const model::ModelConfig model = large_vocabulary();
     for (const NumberType type : {NumberType::float32, NumberType::bfloat16}) {
         for (const Strategy strategy : {Strategy::ddp, Strategy::zero1_owner, Strategy::matrix_fsdp}) {

@@ -81,20 +81,9 @@ TrainingOutcome everywhere(TrainingCase base) {
     return reference;
 }
 
-double root_mean_square_difference(const TrainingOutcome& a, const TrainingOutcome& b) {
-    double sum = 0.0;
-    std::int64_t count = 0;
-    for (std::size_t i = 0; i < a.weights.size(); ++i) {
-        for (std::size_t j = 0; j < a.weights[i].size(); ++j, ++count) {
-            sum += std::pow(static_cast<double>(a.weights[i][j]) - static_cast<double>(b.weights[i][j]), 2);
-        }
-    }
-    return std::sqrt(sum / static_cast<double>(count));
-}
-
 }  // namespace
 
-TEST_CASE("bfloat16 weights and gradients give the same bits on any ranks and stay close to float32", "[.bf16]") {
+TEST_CASE("bfloat16 weights and gradients give the same bits on any ranks and stay close to float32") {
     for (const model::ModelConfig& model : {test::uneven_gpt2(), test::uneven_llama()}) {
         TrainingCase c = in_bfloat16(model);
         const TrainingOutcome low = everywhere(c);
@@ -114,7 +103,7 @@ TEST_CASE("bfloat16 weights and gradients give the same bits on any ranks and st
     }
 }
 
-TEST_CASE("gradients may have another type than weights", "[.bf16]") {
+TEST_CASE("gradients may have another type than weights") {
     TrainingCase c = small_case(test::uneven_llama());
     c.param_dtype = NumberType::bfloat16;
     const TrainingOutcome mixed = everywhere(c);
@@ -129,24 +118,27 @@ TEST_CASE("gradients may have another type than weights", "[.bf16]") {
     CHECK(leaves.norms.front() == Approx(full.norms.front()).epsilon(0.01));
 }
 
-TEST_CASE("masters keep what a bfloat16 weight cannot: small updates add up", "[.bf16]") {
+TEST_CASE("masters keep what a bfloat16 weight cannot: small updates add up") {
     TrainingCase c = in_bfloat16(test::uneven_gpt2());
-    c.steps = 1;
     c.use_matrix_optimizer = false;
-    c.learning_rate = 1e-5;  // far below half a unit in the last place of most weights
+    c.learning_rate = 1e-5;  // less than half the distance between neighbours of bfloat16 above 0.01
+    c.steps = 1;
     const TrainingOutcome one = run_training(c);
     c.steps = 40;
     const TrainingOutcome many = run_training(c);
-    const double moved_once = root_mean_square_difference(one, run_training([&] {
-                                                              TrainingCase start = c;
-                                                              start.steps = 1;
-                                                              start.learning_rate = 1e-12;
-                                                              return start;
-                                                          }()));
-    CHECK(root_mean_square_difference(many, one) > 10.0 * moved_once);
+    std::int64_t large = 0, moved = 0;
+    for (std::size_t i = 0; i < one.weights.size(); ++i) {
+        for (std::size_t j = 0; j < one.weights[i].size(); ++j) {
+            if (std::fabs(one.weights[i][j]) < 0.01F || std::fabs(one.weights[i][j]) > 0.1F) continue;
+            ++large;
+            moved += many.weights[i][j] != one.weights[i][j] ? 1 : 0;
+        }
+    }
+    REQUIRE(large > 1000);
+    CHECK(moved > large / 2);
 }
 
-TEST_CASE("a table of several panels gives the same bits on any ranks, tied and untied, in both types", "[.bf16]") {
+TEST_CASE("a table of several panels gives the same bits on any ranks, tied and untied, in both types") {
     for (const bool tied : {true, false}) {
         const model::ModelConfig model = large_vocabulary(tied);
         REQUIRE(model::describe_model(model).panels() == 3);
@@ -160,7 +152,7 @@ TEST_CASE("a table of several panels gives the same bits on any ranks, tied and 
     }
 }
 
-TEST_CASE("recomputation changes no bit", "[.bf16]") {
+TEST_CASE("recomputation changes no bit") {
     for (const bool low : {false, true}) {
         for (const model::ModelConfig& model : {test::uneven_gpt2(), test::uneven_llama()}) {
             TrainingCase c = low ? in_bfloat16(model) : small_case(model);
@@ -240,7 +232,7 @@ TEST_CASE("z-loss pulls log Z towards zero, and gives the same bits everywhere")
     CHECK(plain.norms.front() != pulled.norms.front());
 }
 
-TEST_CASE("validation and sampling give the same values on any ranks and do not change training", "[.bf16]") {
+TEST_CASE("validation and sampling give the same values on any ranks and do not change training") {
     for (const bool low : {false, true}) {
         for (const model::ModelConfig& model : {test::uneven_gpt2(), large_vocabulary(false)}) {
             TrainingCase c = low ? in_bfloat16(model) : small_case(model);
@@ -298,7 +290,7 @@ TEST_CASE("traffic and times of a step do not contain validation and sampling") 
                                                 .memory);
 }
 
-TEST_CASE("a step that is not finite on one rank leaves all state untouched on every rank", "[.bf16]") {
+TEST_CASE("a step that is not finite on one rank leaves all state untouched on every rank") {
     for (const bool low : {false, true}) {
         TrainingCase c = low ? in_bfloat16(test::uneven_gpt2()) : small_case(test::uneven_gpt2());
         c.steps = 4;
