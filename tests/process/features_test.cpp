@@ -114,3 +114,38 @@ TEST_CASE("a run starts from the weights that another one exported, on any ranks
     CHECK(count_of(nowhere.output,
                    "config: model.init_from = /nowhere: must be a directory with config.json and safetensors") == 1);
 }
+
+TEST_CASE("a bfloat16 run exports bfloat16 weights, the same bytes on any ranks, and another one starts from them") {
+    SmallRun run;
+    run.document().erase("precision");  // the default
+    run.document()["recompute"]["mode"] = "block";
+    run.write();
+    std::string weights;
+    std::vector<std::string> trajectory;
+    for (const int ranks : {1, 3}) {
+        const std::string name = "run" + std::to_string(ranks);
+        const ProcessResult result =
+            run_command(under_mpirun(ranks, run.train("--set threads=1 --set telemetry.run_dir=" + run.path(name))));
+        INFO(result.output);
+        REQUIRE(result.exit_code == 0);
+        const std::string file = read_file(run.path(name) + "/model/model.safetensors");
+        if (ranks == 1) {
+            weights = file;
+            trajectory = run.trajectory(name);
+        }
+        CHECK(file == weights);
+        CHECK(run.trajectory(name) == trajectory);
+    }
+    CHECK(weights.find("\"BF16\"") != std::string::npos);
+    CHECK(weights.find("\"F32\"") == std::string::npos);
+    CHECK(json::parse(read_file(run.path("run1") + "/model/config.json")).at("torch_dtype") == "bfloat16");
+    REQUIRE(trajectory.size() == 6);
+    CHECK(trajectory.front() != trajectory.back());
+
+    run.document()["model"] = {{"init_from", run.path("run1") + "/model"}};
+    run.write();
+    const ProcessResult second = run_command(run.train("--set telemetry.run_dir=" + run.path("second")));
+    INFO(second.output);
+    REQUIRE(second.exit_code == 0);
+    CHECK(std::stod(run.trajectory("second").front()) < std::stod(trajectory.front()) - 0.5);
+}

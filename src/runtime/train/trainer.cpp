@@ -350,7 +350,8 @@ void Trainer::export_model() {
     std::unique_ptr<model::HuggingFaceWriter> writer;
     run_together(communicator_, [&] {
         if (sinks_)
-            writer = std::make_unique<model::HuggingFaceWriter>(directory, plan_->spec, config_.model_bookkeeping);
+            writer = std::make_unique<model::HuggingFaceWriter>(directory, plan_->spec, config_.model_bookkeeping,
+                                                                plan_->engine.store.param_dtype);
     });
     std::vector<float> values;
     for (std::size_t i = 0; i < plan_->spec.parameters.size(); ++i) {
