@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/cpu_device.h"
+#include "mfsdp/device/half.h"
 #include "mfsdp/device/memory.h"
 #include "mfsdp/model/transformer.h"
 
@@ -43,14 +44,17 @@ const ParameterSpec& find(const ModelSpec& spec, const std::string& name) {
 }
 
 std::vector<float> initial_rows(const ParameterSpec& parameter, std::int64_t row_begin, std::int64_t rows,
-                                std::uint64_t seed) {
+                                std::uint64_t seed, device::DType dtype = device::DType::float32) {
     const auto device = device::make_cpu_device({});
     const auto stream = device->make_stream();
     device::MemoryLedger ledger;
     const std::int64_t count = rows * parameter.columns();
     const device::Buffer memory(*device, ledger, device::MemoryCategory::weights, 4 * count);
+    const device::Buffer initial(*device, ledger, device::MemoryCategory::weights, 4 * count);
     const device::Tensor out = memory.view(device::DType::float32, {rows, parameter.columns()});
-    model::initialise(*stream, parameter, out, row_begin, seed);
+    const device::Tensor typed = initial.view(dtype, {rows, parameter.columns()});
+    model::initialise(*stream, parameter, typed, row_begin, seed);
+    device::launch(*stream, device::Copy{.out = out, .in = typed});
     std::vector<float> values(static_cast<std::size_t>(count));
     device::launch(*stream, device::CopyToHost{.target = values.data(), .in = out});
     stream->synchronize();
@@ -246,6 +250,11 @@ TEST_CASE("initial values depend on seed, name and element, not on how a paramet
     const ParameterSpec& bias = find(spec, "transformer.ln_f.bias");
     CHECK(initial_rows(bias, 0, 1, 3) == std::vector<float>(15, 0.0F));
     CHECK_THROWS_AS(initial_rows(fused, 44, 2, 3), InternalError);
+
+    std::vector<float> rounded = whole;
+    for (float& value : rounded) value = device::widened(device::rounded<device::BFloat16>(value));
+    CHECK(rounded != whole);
+    CHECK(initial_rows(fused, 0, fused.rows(), 3, device::DType::bfloat16) == rounded);
 }
 
 TEST_CASE("normal initial values have mean 0 and the deviation asked for") {

@@ -75,7 +75,7 @@ inline std::vector<ModelCase> model_cases() {
 }
 
 /// The types that a model can compute in.
-inline std::vector<device::DType> compute_types() { return {device::DType::float32}; }
+inline std::vector<device::DType> compute_types() { return {device::DType::float32, device::DType::bfloat16}; }
 
 /// Weights large enough that attention, gates and norms are far from their linear range: norms near 1, the rest
 /// normal with the deviation given.

@@ -73,7 +73,8 @@ class Transformer {
 };
 
 /// Fills rows [row_begin, row_begin + rows of out) of a parameter with its initial values, which depend on
-/// (seed, name, element index) alone: equal bits for every cut over ranks. Padding rows are zeros.
+/// (seed, name, element index) alone: equal bits for every cut over ranks. Padding rows are zeros. `out` is float32 or
+/// bfloat16, which holds the same values rounded.
 void initialise(device::Stream& stream, const ParameterSpec& parameter, device::Tensor out, std::int64_t row_begin,
                 std::uint64_t seed);
 
