@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 namespace mfsdp::device::conformance {
 
@@ -75,10 +76,11 @@ double norm_of(const std::vector<double>& values) {
     return static_cast<double>(std::sqrt(squares));
 }
 
-void add_norm_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double deviation) {
+void add_norm_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double deviation,
+                  DType dtype = DType::float32) {
     rows.push_back(row<FrobeniusNorm>(
-        text(m, n) + " deviation " + std::to_string(deviation),
-        {input("in", matrix(m, n), normal(deviation), Gaps::allowed),
+        text(m, n) + " deviation " + std::to_string(deviation) + suffix({dtype}),
+        {input("in", matrix(m, n), normal(deviation), Gaps::allowed, dtype),
          output("norm", {1}, Gaps::forbidden, DType::float64)},
         [](Tensors t) {
             return FrobeniusNorm{t[1], t[0]};
@@ -86,11 +88,14 @@ void add_norm_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double
         [](Values& v) { v[1] = {norm_of(v[0])}; }, Tolerance{.of_value = 1e-14}));
 }
 
-void add_divide_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double norm) {
+void add_divide_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, double norm, DType dtype = DType::float32) {
+    std::ostringstream name;
+    name << text(m, n) << " norm " << norm << suffix({dtype});
     rows.push_back(row<DivideByNorm>(
-        text(m, n) + " norm " + std::to_string(norm),
+        name.str(),
         {input("in", matrix(m, n), normal(norm == 0.0 ? 1.0 : norm), Gaps::allowed),
-         input("norm", {1}, list({norm}), Gaps::forbidden, DType::float64), output("out", matrix(m, n), Gaps::allowed)},
+         input("norm", {1}, list({norm}), Gaps::forbidden, DType::float64),
+         output("out", matrix(m, n), Gaps::allowed, dtype)},
         [](Tensors t) {
             return DivideByNorm{t[2], t[0], t[1]};
         },
@@ -100,12 +105,12 @@ void add_divide_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, doub
         Tolerance{.of_value = 2e-7}));
 }
 
-void add_weight_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n) {
+void add_weight_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, DType direction = DType::float32) {
     constexpr float kDecay = 0.998F, kStep = 0.02F;
     rows.push_back(row<WeightUpdate>(
-        text(m, n),
+        text(m, n) + suffix({direction}),
         {in_out("weight", matrix(m, n), normal(), Gaps::allowed),
-         input("direction", matrix(m, n), normal(), Gaps::allowed)},
+         input("direction", matrix(m, n), normal(), Gaps::allowed, direction)},
         [](Tensors t) {
             return WeightUpdate{t[0], t[1], kDecay, kStep};
         },
@@ -170,6 +175,15 @@ std::vector<Row> optimizer_rows() {
         add_square_sum_row(rows, m, n, false);
     }
     add_square_sum_row(rows, 4, 6, true);
+    for (const DType dtype : {DType::bfloat16, DType::float16}) {
+        for (const auto& [m, n] : {Rectangle{3, 7}, Rectangle{2, 5003}}) {
+            add_norm_row(rows, m, n, 1.0, dtype);
+            add_divide_row(rows, m, n, 3.0, dtype);
+            add_divide_row(rows, m, n, 0.0, dtype);
+            add_divide_row(rows, m, n, 1e-40, dtype);  // a norm that float32 does not hold well
+            add_weight_row(rows, m, n, dtype);
+        }
+    }
     add_norm_row(rows, 0, 5, 1.0);  // the norm of nothing is 0
     std::vector<Row> none;
     add_adamw_row(none, 0);

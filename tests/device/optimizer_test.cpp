@@ -189,6 +189,27 @@ TEST_CASE("optimizer operations refuse tensors that do not belong together") {
                     InternalError);
     CHECK_THROWS_AS((WeightUpdate{momentum.reshape({2, 3}), floats(6).reshape({3, 2})}.check()), InternalError);
     CHECK_THROWS_AS((SquareSum{bench.reserve(DType::int64, ExactSum::kWords), momentum}.check()), InternalError);
+
+    // Masters, states and gradients are float32; what Newton-Schulz works on may have 16 bits.
+    const Tensor half = bench.reserve(DType::bfloat16, 6), integers = bench.reserve(DType::int32, 6);
+    for (Tensor AdamWStep::*const member : {&AdamWStep::weight, &AdamWStep::exp_avg, &AdamWStep::gradient}) {
+        AdamWStep mixed = step;
+        mixed.*member = half;
+        CHECK_THROWS_AS(mixed.check(), InternalError);
+    }
+    CHECK_THROWS_AS((MomentumUpdate{momentum, floats(6), half, {}}.check()), InternalError);
+    CHECK_THROWS_AS((SquareSum{bench.reserve(DType::int64, ExactSum::kWords + 1), half}.check()), InternalError);
+    CHECK_NOTHROW(FrobeniusNorm{norm, half}.check());
+    CHECK_THROWS_AS((FrobeniusNorm{norm, integers}.check()), InternalError);
+    CHECK_NOTHROW(DivideByNorm{half, momentum, norm}.check());
+    CHECK(DivideByNorm{half, momentum, norm}.cost().bytes == 24 + 12 + 8);
+    CHECK_THROWS_AS((DivideByNorm{momentum, half, norm}.check()), InternalError);
+    Tensor in_its_place = momentum;
+    in_its_place.dtype = DType::bfloat16;
+    CHECK_THROWS_AS((DivideByNorm{in_its_place, momentum, norm}.check()), InternalError);
+    CHECK_NOTHROW(WeightUpdate{momentum, half}.check());
+    CHECK(WeightUpdate{momentum, half}.cost().bytes == 2 * 24 + 12);
+    CHECK_THROWS_AS((WeightUpdate{half, momentum}.check()), InternalError);
 }
 
 }  // namespace mfsdp::device

@@ -1,5 +1,6 @@
 #include "mfsdp/base/exact_sum.h"
 
+#include "device/cpu/element.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/pieces.h"
 
@@ -40,6 +41,17 @@ double square_sum_of_block(const float* values, std::int64_t count) {
     return lanes[0];
 }
 
+/// The same of 16-bit elements, widened first.
+template <class T>
+requires kIsHalf<T>
+double square_sum_of_block(const T* values, std::int64_t count) {
+    float wide[kSumBlock];
+    for_vectors(count, [&](std::int64_t i, std::int64_t lanes) {
+        store_lanes(wide + i, load_lanes(values + i, lanes), lanes);
+    });
+    return square_sum_of_block(wide, count);
+}
+
 double square_sum_of_row(const float* row, std::int64_t columns) {
     double sum = 0.0;
     for (std::int64_t begin = 0; begin < columns; begin += kSumBlock) {
@@ -49,6 +61,83 @@ double square_sum_of_row(const float* row, std::int64_t columns) {
 }
 
 std::int64_t row_stride(const Tensor& matrix) { return matrix.rank == 2 ? matrix.strides[0] : matrix.columns(); }
+
+template <class T>
+double frobenius_norm(const Context& context, const Tensor& matrix, const T* in) {
+    // Blocks are summed in parallel, a wave at a time, and their sums added in order by the calling thread.
+    constexpr std::int64_t kWave = 1024;
+    constexpr std::int64_t kBlocksPerPiece = 8;
+    const std::int64_t columns = matrix.columns(), stride = row_stride(matrix);
+    const std::int64_t blocks_per_row = (columns + kSumBlock - 1) / kSumBlock;
+    const std::int64_t blocks = matrix.rows() * blocks_per_row;
+    std::array<double, kWave> sums{};
+    double total = 0.0, row_sum = 0.0;
+    for (std::int64_t wave = 0; wave < blocks; wave += kWave) {
+        const std::int64_t wave_blocks = std::min(kWave, blocks - wave);
+        for_pieces(context.threads, wave_blocks, kBlocksPerPiece, [&](std::int64_t first, std::int64_t count) {
+            for (std::int64_t i = first; i < first + count; ++i) {
+                const std::int64_t row = (wave + i) / blocks_per_row;
+                const std::int64_t begin = (wave + i) % blocks_per_row * kSumBlock;
+                sums[static_cast<std::size_t>(i)] =
+                    square_sum_of_block(in + row * stride + begin, std::min(kSumBlock, columns - begin));
+            }
+        });
+        for (std::int64_t i = 0; i < wave_blocks; ++i) {
+            row_sum += sums[static_cast<std::size_t>(i)];
+            if ((wave + i + 1) % blocks_per_row != 0) continue;
+            total += row_sum;
+            row_sum = 0.0;
+        }
+    }
+    return std::sqrt(total);
+}
+
+template <class T>
+void divide_by_norm(const Context& context, const DivideByNorm& operation) {
+    T* const out = context.data<T>(operation.out);
+    const float* const in = context.data<const float>(operation.in);
+    const std::int64_t in_stride = row_stride(operation.in), out_stride = row_stride(operation.out);
+    const double norm = *context.data<const double>(operation.norm);
+    const auto single = static_cast<float>(norm);
+    const bool fits = single >= std::numeric_limits<float>::min() && single <= std::numeric_limits<float>::max();
+    const bool divide_in_float = fits || !std::isfinite(norm);
+    for_row_pieces(context.threads, operation.in.rows(), operation.in.columns(),
+                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
+                       T* const target = out + row * out_stride + begin;
+                       const float* const source = in + row * in_stride + begin;
+                       if (norm == 0.0) {
+                           std::fill_n(target, size, rounded<T>(0.0F));
+                       } else if (divide_in_float) {
+                           for_vectors(size, [=](std::int64_t i, std::int64_t lanes) {
+                               store_lanes(target + i, load_lanes(source + i, lanes) / broadcast(single), lanes);
+                           });
+                       } else {
+                           for (std::int64_t i = 0; i < size; ++i) {
+                               const double quotient = static_cast<double>(source[i]) / norm;
+                               target[i] = rounded<T>(static_cast<float>(quotient));
+                           }
+                       }
+                   });
+}
+
+/// D is the type of the direction.
+template <class D>
+void update_weight(const Context& context, const WeightUpdate& operation) {
+    float* const weight = context.data<float>(operation.weight);
+    const D* const direction = context.data<const D>(operation.direction);
+    const std::int64_t weight_stride = row_stride(operation.weight);
+    const std::int64_t direction_stride = row_stride(operation.direction);
+    const Float8 decay = broadcast(operation.decay), step = broadcast(-operation.step);
+    for_row_pieces(context.threads, operation.weight.rows(), operation.weight.columns(),
+                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
+                       float* const w = weight + row * weight_stride + begin;
+                       const D* const d = direction + row * direction_stride + begin;
+                       for_vectors(size, [=](std::int64_t i, std::int64_t lanes) {
+                           const Float8 decayed = decay * load_lanes(w + i, lanes);
+                           store_lanes(w + i, fma(step, load_lanes(d + i, lanes), decayed), lanes);
+                       });
+                   });
+}
 
 }  // namespace
 
@@ -91,72 +180,20 @@ void run(const Context& context, const MomentumUpdate& operation) {
 }
 
 void run(const Context& context, const FrobeniusNorm& operation) {
-    // Blocks are summed in parallel, a wave at a time, and their sums added in order by the calling thread.
-    constexpr std::int64_t kWave = 1024;
-    constexpr std::int64_t kBlocksPerPiece = 8;
-    const float* const in = context.data<const float>(operation.in);
-    const std::int64_t rows = operation.in.rows(), columns = operation.in.columns();
-    const std::int64_t stride = row_stride(operation.in);
-    const std::int64_t blocks_per_row = (columns + kSumBlock - 1) / kSumBlock;
-    const std::int64_t blocks = rows * blocks_per_row;
-    std::array<double, kWave> sums{};
-    double total = 0.0, row_sum = 0.0;
-    for (std::int64_t wave = 0; wave < blocks; wave += kWave) {
-        const std::int64_t wave_blocks = std::min(kWave, blocks - wave);
-        for_pieces(context.threads, wave_blocks, kBlocksPerPiece, [&](std::int64_t first, std::int64_t count) {
-            for (std::int64_t i = first; i < first + count; ++i) {
-                const std::int64_t row = (wave + i) / blocks_per_row;
-                const std::int64_t begin = (wave + i) % blocks_per_row * kSumBlock;
-                sums[static_cast<std::size_t>(i)] =
-                    square_sum_of_block(in + row * stride + begin, std::min(kSumBlock, columns - begin));
-            }
-        });
-        for (std::int64_t i = 0; i < wave_blocks; ++i) {
-            row_sum += sums[static_cast<std::size_t>(i)];
-            if ((wave + i + 1) % blocks_per_row != 0) continue;
-            total += row_sum;
-            row_sum = 0.0;
-        }
-    }
-    *context.data<double>(operation.norm) = std::sqrt(total);
+    with_float_type(operation.in.dtype, [&](auto type) {
+        const auto* const in = context.data<const ElementOf<decltype(type)>>(operation.in);
+        *context.data<double>(operation.norm) = frobenius_norm(context, operation.in, in);
+    });
 }
 
 void run(const Context& context, const DivideByNorm& operation) {
-    float* const out = context.data<float>(operation.out);
-    const float* const in = context.data<const float>(operation.in);
-    const std::int64_t in_stride = row_stride(operation.in), out_stride = row_stride(operation.out);
-    const double norm = *context.data<const double>(operation.norm);
-    const auto rounded = static_cast<float>(norm);
-    const bool fits = rounded >= std::numeric_limits<float>::min() && rounded <= std::numeric_limits<float>::max();
-    const bool divide_in_float = fits || !std::isfinite(norm);
-    for_row_pieces(context.threads, operation.in.rows(), operation.in.columns(),
-                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
-                       float* const target = out + row * out_stride + begin;
-                       const float* const source = in + row * in_stride + begin;
-                       if (norm == 0.0) {
-                           std::fill_n(target, size, 0.0F);
-                       } else if (divide_in_float) {
-                           for (std::int64_t i = 0; i < size; ++i) target[i] = source[i] / rounded;
-                       } else {
-                           for (std::int64_t i = 0; i < size; ++i) {
-                               target[i] = static_cast<float>(static_cast<double>(source[i]) / norm);
-                           }
-                       }
-                   });
+    with_float_type(operation.out.dtype,
+                    [&](auto type) { divide_by_norm<ElementOf<decltype(type)>>(context, operation); });
 }
 
 void run(const Context& context, const WeightUpdate& operation) {
-    float* const weight = context.data<float>(operation.weight);
-    const float* const direction = context.data<const float>(operation.direction);
-    const std::int64_t weight_stride = row_stride(operation.weight);
-    const std::int64_t direction_stride = row_stride(operation.direction);
-    const float decay = operation.decay, step = operation.step;
-    for_row_pieces(context.threads, operation.weight.rows(), operation.weight.columns(),
-                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
-                       float* const __restrict w = weight + row * weight_stride + begin;
-                       const float* const __restrict d = direction + row * direction_stride + begin;
-                       for (std::int64_t i = 0; i < size; ++i) w[i] = std::fma(-step, d[i], decay * w[i]);
-                   });
+    with_float_type(operation.direction.dtype,
+                    [&](auto type) { update_weight<ElementOf<decltype(type)>>(context, operation); });
 }
 
 void run(const Context& context, const SquareSum& operation) {

@@ -5,11 +5,15 @@
 
 #include "device/ops/require.h"
 
+#include <array>
+#include <span>
 #include <string>
 
 namespace mfsdp::device {
 
 namespace {
+
+constexpr std::array kFloat32{DType::float32};
 
 void require_elements(const Argument& argument, std::int64_t count) {
     require_rank(argument, DType::float32, argument.tensor.rank);
@@ -20,17 +24,18 @@ void require_elements(const Argument& argument, std::int64_t count) {
 }
 
 // [rows, columns] with strided rows, or a 1-D tensor, which is one row.
-void require_matrix(const Argument& argument) {
+void require_matrix(const Argument& argument, std::span<const DType> types) {
     const Tensor& tensor = argument.tensor;
     MFSDP_ASSERT(tensor.rank == 1 || tensor.rank == 2, std::string(argument.operation) + ": " +
                                                            std::string(argument.name) + " is " + tensor.describe() +
                                                            ", wanted one row or a matrix");
-    require_rank(argument, DType::float32, tensor.rank);
+    require_type(argument, types);
+    require_rank(argument, tensor.dtype, tensor.rank);
     require_contiguous_columns(argument);
 }
 
-void require_same_matrix(const Argument& argument, const Argument& model) {
-    require_matrix(argument);
+void require_same_matrix(const Argument& argument, const Argument& model, std::span<const DType> types) {
+    require_matrix(argument, types);
     MFSDP_ASSERT(same_shape(argument.tensor, model.tensor),
                  std::string(argument.operation) + ": " + std::string(argument.name) + " is " +
                      argument.tensor.describe() + ", wanted the shape of " + std::string(model.name) + ", " +
@@ -70,27 +75,28 @@ void MomentumUpdate::check() const {
 Cost MomentumUpdate::cost() const { return {(nesterov ? 7 : 5) * momentum.count(), 4 * momentum.bytes()}; }
 
 void FrobeniusNorm::check() const {
-    require_matrix({kName, "in", in});
+    require_matrix({kName, "in", in}, kFloatTypes);
     require_shape({kName, "norm", norm}, DType::float64, {1});
 }
 Cost FrobeniusNorm::cost() const { return {2 * in.count() + 1, in.bytes() + norm.bytes()}; }
 
 void DivideByNorm::check() const {
-    require_matrix({kName, "in", in});
-    require_same_matrix({kName, "out", out}, {kName, "in", in});
+    require_matrix({kName, "in", in}, kFloat32);
+    require_same_matrix({kName, "out", out}, {kName, "in", in}, kFloatTypes);
     require_shape({kName, "norm", norm}, DType::float64, {1});
+    if (out.dtype != in.dtype) require_apart({kName, "out", out}, {kName, "in", in});
 }
-Cost DivideByNorm::cost() const { return {in.count(), 2 * in.bytes() + norm.bytes()}; }
+Cost DivideByNorm::cost() const { return {in.count(), in.bytes() + out.bytes() + norm.bytes()}; }
 
 void WeightUpdate::check() const {
-    require_same_matrix({kName, "weight", weight}, {kName, "weight", weight});
-    require_same_matrix({kName, "direction", direction}, {kName, "weight", weight});
+    require_same_matrix({kName, "weight", weight}, {kName, "weight", weight}, kFloat32);
+    require_same_matrix({kName, "direction", direction}, {kName, "weight", weight}, kFloatTypes);
     require_apart({kName, "weight", weight}, {kName, "direction", direction});
 }
-Cost WeightUpdate::cost() const { return {3 * weight.count(), 3 * weight.bytes()}; }
+Cost WeightUpdate::cost() const { return {3 * weight.count(), 2 * weight.bytes() + direction.bytes()}; }
 
 void SquareSum::check() const {
-    require_matrix({kName, "in", in});
+    require_matrix({kName, "in", in}, kFloat32);
     require_shape({kName, "words", words}, DType::int64, {ExactSum::kWords + 1});
     require_dense({kName, "words", words});
 }

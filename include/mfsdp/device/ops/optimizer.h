@@ -43,8 +43,8 @@ struct MomentumUpdate {
     [[nodiscard]] Cost cost() const;
 };
 
-/// norm [1] float64 = Frobenius norm of in [rows, columns] (strided rows): squares and sums in double, by blocks of a
-/// constant number of elements within a row, row sums in order.
+/// norm [1] float64 = Frobenius norm of in [rows, columns] (strided rows), float32, bfloat16 or float16: squares and
+/// sums in double, by blocks of a constant number of elements within a row, row sums in order.
 struct FrobeniusNorm {
     static constexpr std::string_view kName = "frobenius_norm";
     Tensor norm, in;
@@ -53,7 +53,8 @@ struct FrobeniusNorm {
 };
 
 /// out = in / norm, or 0 everywhere where norm is 0. norm [1] float64 on the device (rounded to float32 before the
-/// division; a norm outside float32's normal range divides in double). in, out [rows, columns], strided rows.
+/// division; a norm outside float32's normal range divides in double). in float32, out float32, bfloat16 or float16
+/// (the quotient in float32, rounded), [rows, columns], strided rows; out may be in if it is float32.
 struct DivideByNorm {
     static constexpr std::string_view kName = "divide_by_norm";
     Tensor out, in, norm;
@@ -61,8 +62,8 @@ struct DivideByNorm {
     [[nodiscard]] Cost cost() const;
 };
 
-/// weight = decay weight - step direction, float32, [rows, columns] with strided rows: the first product is rounded,
-/// then fma(-step, direction, decay weight).
+/// weight = decay weight - step direction, [rows, columns] with strided rows: the first product is rounded, then
+/// fma(-step, direction, decay weight). weight float32, direction float32, bfloat16 or float16.
 struct WeightUpdate {
     static constexpr std::string_view kName = "weight_update";
     Tensor weight, direction;
