@@ -49,6 +49,8 @@ struct TrainingCase {
     std::int64_t left_out_step = 0;            // not run at all; 0: none
     bool same_tokens = false;                  // in every step and evaluation, sequence by sequence
     double learning_rate = 1e-2;
+    double element_epsilon = 1e-8;
+    double weight_decay = 0.1;
     std::int64_t micro_batch_size = 2;
 };
 
@@ -81,6 +83,8 @@ inline runtime::TrainConfig training_config(const TrainingCase& c) {
     config.optimizer.lr = config.optimizer.matrix.lr = config.optimizer.element.lr = c.learning_rate;
     config.optimizer.matrix.name =
         c.use_matrix_optimizer ? runtime::MatrixOptimizerName::muon : runtime::MatrixOptimizerName::none;
+    config.optimizer.element.eps = c.element_epsilon;
+    config.optimizer.element.weight_decay = config.optimizer.matrix.weight_decay = c.weight_decay;
     config.parallel.strategy = c.strategy;
     config.parallel.planner.policy = c.policy;
     config.parallel.collectives.gather = c.gather;

@@ -419,3 +419,34 @@ TEST_CASE("the orthogonality error of an update is that of its singular values")
     for (std::size_t i = 0; i < 6; ++i) update += std::pow(0.05 * w[i] + 0.5 * g[i], 2);
     CHECK(health.update_ratio == Approx(std::sqrt(update / 91.0)).epsilon(1e-5));
 }
+
+TEST_CASE("the gradient that optimizers see is the mean over targets, clipped to its limit") {
+    // Muon and AdamW hardly feel the length of a gradient. With an epsilon of 1 the first AdamW update is
+    // g / (|g| + 1), so that the gradient can be read off the weights.
+    for (const double limit : {0.0, 0.05}) {
+        for (const int ranks : {1, 3}) {
+            TrainingCase c = small_case(test::uneven_llama());
+            c.use_matrix_optimizer = false;
+            c.element_epsilon = 1.0;
+            c.weight_decay = 0.0;
+            c.learning_rate = 1.0;
+            c.clip_grad = limit;
+            c.ranks = ranks;
+            c.strategy = Strategy::matrix_fsdp;
+            c.steps = 0;
+            const TrainingOutcome start = run_training(c);
+            c.steps = 1;
+            const TrainingOutcome after = run_training(c);
+            double squares = 0.0;
+            for (std::size_t i = 0; i < start.weights.size(); ++i) {
+                for (std::size_t j = 0; j < start.weights[i].size(); ++j) {
+                    const double update =
+                        std::fabs(static_cast<double>(start.weights[i][j]) - static_cast<double>(after.weights[i][j]));
+                    squares += std::pow(update / (1.0 - update), 2);
+                }
+            }
+            REQUIRE(after.norms.front() > 0.1);
+            CHECK(std::sqrt(squares) == Approx(limit > 0.0 ? limit : after.norms.front()).epsilon(1e-4));
+        }
+    }
+}
