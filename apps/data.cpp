@@ -182,7 +182,7 @@ class Validate {
         }
         const runtime::ValidateReport report =
             config_.empty() ? runtime::validate_tokens(options_)
-                            : runtime::validate_training_data(runtime::parse_train_config(config_, overrides_));
+                            : runtime::validate_run_data(runtime::parse_train_config(config_, overrides_));
         for (const std::string& problem : report.problems) std::cerr << problem << '\n';
         const auto problems = static_cast<std::int64_t>(report.problems.size());
         std::cout << count(report.files, "file") << ", " << count(report.tokens, "token") << ": "

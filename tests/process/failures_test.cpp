@@ -139,16 +139,16 @@ TEST_CASE("a data file that shrinks while training ends all ranks with exit code
 }
 
 TEST_CASE("a rank that is stopped longer than the timeout ends the job with exit code 6") {
-    const SmallRun run;
-    for (const std::string strategy : {"matrix_fsdp", "ddp"}) {
-        const std::string command = under_mpirun(
-            3, run.train(kForever + "--set parallel.train_timeout_seconds=2 --set parallel.strategy=" + strategy));
+    SmallRun run;
+    run.document()["parallel"]["train_timeout_seconds"] = 2;
+    for (const char* const strategy : {"matrix_fsdp", "ddp"}) {
+        run.document()["parallel"]["strategy"] = strategy;
+        run.write();
+        std::filesystem::remove_all(run.path("run"));
         // The newest process with this configuration is a rank, and not the one that writes.
-        const ProcessResult result =
-            run_command("rm -rf " + run.path("run") + "; " +
-                            once_training(run, command, "pkill -STOP -n -f " + run.config() + "; date +stopped:%s"),
-                        60);
-        INFO(result.output);
+        const ProcessResult result = run_command(
+            once_training(run, under_mpirun(3, run.train(kForever)), "pkill -STOP -n -f " + run.config()), 60);
+        INFO(strategy << "\n" << result.output);
         CHECK(result.exit_code == 6);
         CHECK(count_of(result.output, "within 2.0") + count_of(result.output, "for 2.0") >= 1);
         CHECK(result.seconds < 30);

@@ -3,6 +3,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/runtime/data/file_patterns.h"
 #include "mfsdp/runtime/data/token_file.h"
+#include "mfsdp/runtime/data/validation_loader.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -109,11 +110,20 @@ std::vector<std::int64_t> unmasked_targets(const BatchLoader& loader, std::int64
     return counts;
 }
 
+DataOptions options_for(const TrainConfig& config, const std::vector<std::string>& patterns) {
+    return {patterns,
+            config.data.format,
+            config.data.mask_alignment,
+            config.model.vocab_size,
+            config.train.seq_len,
+            config.train.micro_batch_size,
+            config.train.global_batch_size,
+            config.data.shuffle,
+            static_cast<std::uint64_t>(config.data.seed)};
+}
+
 void check_batches(const TrainConfig& config, std::vector<std::string>& problems) {
-    const BatchLoader loader(DataOptions{config.data.train, config.data.format, config.data.mask_alignment,
-                                         config.model.vocab_size, config.train.seq_len, config.train.micro_batch_size,
-                                         config.train.global_batch_size, config.data.shuffle,
-                                         static_cast<std::uint64_t>(config.data.seed)});
+    const BatchLoader loader(options_for(config, config.data.train));
     if (!loader.stream().has_masks()) return;
     const std::vector<std::int64_t> counts = unmasked_targets(loader, config.train.seq_len, config.data.mask_alignment);
     if (std::all_of(counts.begin(), counts.end(), [](std::int64_t count) { return count > 0; })) return;
@@ -136,14 +146,22 @@ void check_batches(const TrainConfig& config, std::vector<std::string>& problems
 
 ValidateReport validate_tokens(const ValidateOptions& options) { return Validation(options).run(); }
 
-ValidateReport validate_training_data(const TrainConfig& config) {
+ValidateReport validate_run_data(const TrainConfig& config) {
     ValidateOptions options;
-    options.patterns = config.data.train;
     options.format = config.data.format;
     options.vocab_size = config.model.vocab_size;
     options.seq_len = config.train.seq_len;
+    options.patterns = config.data.train;
     ValidateReport report = validate_tokens(options);
     if (report.problems.empty()) check_batches(config, report.problems);
+    if (config.data.valid.empty()) return report;
+    options.patterns = config.data.valid;
+    ValidateReport valid = validate_tokens(options);
+    if (valid.problems.empty())
+        (void)ValidationLoader(options_for(config, config.data.valid), config.train.eval_samples);
+    report.files += valid.files;
+    report.tokens += valid.tokens;
+    report.problems.insert(report.problems.end(), valid.problems.begin(), valid.problems.end());
     return report;
 }
 

@@ -122,17 +122,27 @@ TEST_CASE("the data of a run are checked with its batches: each step needs a tar
     // Samples of two targets; bits of inputs: sample 0 and 1 are masked, 2 is not, 3, 4, 5 are.
     write_file(folder / "1.bin", llmq_file(std::vector<std::int64_t>(13, 5), 100, "0000100000000"));
     TrainConfig config = masked_run(folder / "1.bin");
-    CHECK(validate_training_data(config).problems == Lines{"data: samples 0..1 have no unmasked target",
-                                                           "data: samples 4..5 have no unmasked target",
-                                                           "data: samples 6..7 have no unmasked target"});
+    CHECK(validate_run_data(config).problems == Lines{"data: samples 0..1 have no unmasked target",
+                                                      "data: samples 4..5 have no unmasked target",
+                                                      "data: samples 6..7 have no unmasked target"});
     config.data.mask_alignment = MaskAlignment::token;  // bit 4 is now that of the last target of sample 1
-    CHECK(validate_training_data(config).problems == Lines{"data: samples 2..3 have no unmasked target",
-                                                           "data: samples 4..5 have no unmasked target",
-                                                           "data: samples 8..9 have no unmasked target"});
+    CHECK(validate_run_data(config).problems == Lines{"data: samples 2..3 have no unmasked target",
+                                                      "data: samples 4..5 have no unmasked target",
+                                                      "data: samples 8..9 have no unmasked target"});
     config.train.global_batch_size = 6;
-    CHECK(validate_training_data(config).problems.empty());
+    CHECK(validate_run_data(config).problems.empty());
+    config.data.valid = {folder / "1.bin"};
+    CHECK(validate_run_data(config).files == 2);
+    config.train.eval_samples = 7;  // there are six
+    CHECK_THROWS_AS(validate_run_data(config), ConfigError);
+    write_file(folder / "valid.bin", llmq_file({5, 100}, 100));
+    config.data.valid = {folder / "valid.bin"};
+    const std::string place = "data: " + (folder / "valid.bin") + ": ";
+    CHECK(validate_run_data(config).problems ==
+          Lines{place + "token 1 is 100, the model has 100 ids", "data: 2 tokens in all, one sample needs 3"});
+    config.data.valid.clear();
     config.model.vocab_size = 5;
-    CHECK(validate_training_data(config).problems.size() == 11 + 1);  // ten of thirteen ids, the rest, the header
+    CHECK(validate_run_data(config).problems.size() == 11 + 1);  // ten of thirteen ids, the rest, the header
 }
 
 TEST_CASE("inspect shows what a file holds") {

@@ -1,10 +1,8 @@
 #pragma once
 
 #include "mfsdp/runtime/config/train_config.h"
-#include "mfsdp/runtime/data/batch_loader.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +26,8 @@ struct ValidateReport {
 /// Source: formats.md section 1.1.
 [[nodiscard]] ValidateReport validate_tokens(const ValidateOptions& options);
 
-/// The same for the training data of a run; and, if that has no problems, whether each of its `train.steps` global
-/// batches has a target that counts.
-[[nodiscard]] ValidateReport validate_training_data(const TrainConfig& config);
+/// The same for the data of a run, training and validation; and, if its training data have no problems, whether each of
+/// the `train.steps` global batches has a target that counts.
+[[nodiscard]] ValidateReport validate_run_data(const TrainConfig& config);
 
 }  // namespace mfsdp::runtime
