@@ -20,8 +20,8 @@ struct ConfigArguments {
     std::string path;
     std::vector<std::string> overrides;
 
-    void add_to(CLI::App& app) {
-        app.add_option("--config", path, "JSON file that describes the run (docs/config.md)")->required();
+    void add_to(CLI::App& app, bool required = true) {
+        app.add_option("--config", path, "JSON file that describes the run (docs/config.md)")->required(required);
         app.add_option("--set", overrides, "KEY=VALUE: replaces one value, e.g. --set train.steps=100 (repeatable)")
             ->expected(1)
             ->allow_extra_args(false)
@@ -29,11 +29,14 @@ struct ConfigArguments {
     }
 };
 
+/// "mfsdp-train 0.1.0 (git 5c0cd26a1b2c)"
+inline std::string version_line(const std::string& program) {
+    return program + " " + std::string(version()) + " (git " + std::string(git_revision()) + ")";
+}
+
 /// --version, and the exit codes under --help.
 inline void add_common_options(CLI::App& app, const std::string& program) {
-    app.set_version_flag("--version",
-                         program + " " + std::string(version()) + " (git " + std::string(git_revision()) + ")",
-                         "version and git revision");
+    app.set_version_flag("--version", version_line(program), "version and git revision");
     app.footer(
         "Exit codes: 0 done, 1 unexpected error, 2 usage, configuration or launch, 3 data, 4 weights or checkpoint,\n"
         "5 numerical failure, 6 communication error or timeout, 75 stopped on request.");

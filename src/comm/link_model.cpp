@@ -1,6 +1,7 @@
 #include "mfsdp/comm/link_model.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/base/json_number.h"
 
 #include <algorithm>
 
@@ -68,6 +69,16 @@ double LinkModel::seconds(const TransferSchedule& schedule, int rank, const Mesh
         longest = std::max(longest, total);
     }
     return longest;
+}
+
+std::string LinkModel::text() const {
+    std::string text;
+    for (const double figure :
+         {latency_seconds_within_node, bytes_per_second_within_node, latency_seconds_between_nodes,
+          bytes_per_second_between_nodes, bytes_per_second_local}) {
+        text.append(text.empty() ? "" : " ").append(base::json_number(figure));
+    }
+    return text;
 }
 
 }  // namespace mfsdp::comm

@@ -226,6 +226,7 @@ ParallelConfig bind_parallel(const Reader& read) {
     parallel.mesh.shard = read.optional_integer("parallel.mesh.shard");
     parallel.planner = bind_planner(read);
     parallel.collectives = bind_collectives(read);
+    parallel.calibration = read.optional_text("parallel.calibration");
     parallel.transport = read.name<TransportChoice>(
         "parallel.transport",
         {{"auto", TransportChoice::automatic}, {"self", TransportChoice::self}, {"mpi", TransportChoice::mpi}});

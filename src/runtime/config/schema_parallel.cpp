@@ -55,7 +55,7 @@ std::vector<KeyRow> parallel_and_precision_keys() {
         integer("parallel.collectives.channels", "1").meaning("parallel pipelines of a transfer").later({"1"}),
         string("parallel.calibration")
             .meaning("link costs written by `mfsdp-bench calibrate`; null: built-in figures")
-            .later({"null"}),
+            .allowed("an existing file"),
         strategy(
             {"fsdp_gather", "fsdp_gather_once"},
             name("parallel.matrix_step").meaning("each matrix orthogonalised on one rank, or on every rank").later({})),

@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 #include "mfsdp/optim/muon.h"
+#include "mfsdp/runtime/config/link_calibration.h"
 #include "mfsdp/runtime/config/parse_config.h"
 
 #include <algorithm>
@@ -140,6 +141,9 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     engine.store.reshard_after_forward = config.parallel.reshard_after_forward;
     engine.store.gather = config.parallel.collectives.gather;
     engine.store.build.chunk_bytes = config.parallel.collectives.chunk_bytes;
+    if (const auto& file = config.parallel.calibration) {
+        engine.store.links = link_model(read_link_calibration(*file), run.mesh, *file);
+    }
     engine.optimizer.matrix = make_matrix_optimizer(config.optimizer.matrix);
     engine.optimizer.split_row_blocks = config.optimizer.matrix.split_qkv;
     engine.optimizer.element = {config.optimizer.element.beta1, config.optimizer.element.beta2,

@@ -60,8 +60,8 @@ class Trainer {
         : config_(config), communicator_(communicator) {
         communicator_.set_timeout_seconds(static_cast<double>(config.parallel.init_timeout_seconds));
         run_together(communicator_, [&] { plan(); });
-        run_together(communicator_, [&] { open_sinks(); });
         run_together(communicator_, [&] { comm::compare_startup_facts(communicator_, startup_facts()); });
+        run_together(communicator_, [&] { open_sinks(); });
         run_together(communicator_, [&] { build(); });
         run_together(communicator_, [&] { comm::compare_message_lists(communicator_, engine_->schedules()); });
         communicator_.set_timeout_seconds(static_cast<double>(config.parallel.train_timeout_seconds));
@@ -188,6 +188,7 @@ std::vector<comm::StartupFacts> Trainer::startup_facts() const {
             {"plan", plan_->plan.hash(plan_->spec)},
             {"data", base::hash64_text(loader_->stream().fingerprint())},
             {"validation data", validation_ ? base::hash64_text(validation_->stream().fingerprint()) : "none"},
+            {"link costs", plan_->engine.store.links.text()},
             {"device", device_->description()}};
 }
 

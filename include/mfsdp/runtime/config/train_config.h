@@ -122,6 +122,7 @@ struct ParallelConfig {
     MeshConfig mesh;
     PlannerConfig planner;
     CollectivesConfig collectives;
+    std::optional<std::string> calibration;  ///< file of link costs; empty: built-in figures
     TransportChoice transport = TransportChoice::automatic;
     std::int64_t prefetch_units = 1;             ///< units gathered ahead
     std::optional<std::int64_t> prefetch_bytes;  ///< limit of their bytes; empty: none

@@ -1,0 +1,150 @@
+#include "mfsdp/runtime/bench/benchmarks.h"
+
+#include "runtime/bench/bench_run.h"
+#include "runtime/bench/exchange.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace mfsdp::runtime {
+
+namespace {
+
+/// Times of the measured steps, the slowest rank's part by part.
+struct StepFigures {
+    std::vector<double> forward, backward, optimizer, mean_optimizer, exposed, step;
+    GlobalFacts last;
+};
+
+/// One step to warm up, `steps` that count, and one more, whose agreement brings the last optimizer time.
+StepFigures run_steps(BenchRun& run, int steps) {
+    StepFigures figures;
+    run.step(1);
+    for (int i = 0; i <= steps; ++i) {
+        const GlobalFacts facts = run.step(i + 2).facts;
+        if (i > 0) {
+            figures.optimizer.push_back(facts.longest.optimizer_seconds);
+            figures.mean_optimizer.push_back(facts.mean_optimizer_seconds);
+            // From agreement to agreement: the optimizer of the step before and everything else of this one.
+            figures.step.push_back(facts.longest.step_seconds);
+        }
+        if (i == steps) break;
+        figures.forward.push_back(facts.longest.forward_seconds);
+        figures.backward.push_back(facts.longest.backward_seconds);
+        figures.exposed.push_back(facts.longest.exposed_communication_seconds);
+        figures.last = facts;
+    }
+    run.engine().settle();
+    return figures;
+}
+
+/// What all ranks' devices reach together, each measured while the others are measured too.
+double peak_of_ranks(const BenchContext& context, const RunPlan& plan) {
+    meet(context.communicator);
+    const MachinePeak peak = measure_peak(context.device, plan.engine.store.param_dtype, context.timing);
+    return sum_over_ranks(context.communicator, peak.flops_per_second);
+}
+
+const std::vector<BenchColumn> kPartColumns = {{"part", "part"},
+                                               {"median_seconds", "median ms", 1e3, 2},
+                                               {"least_seconds", "least ms", 1e3, 2},
+                                               {"share_of_step", "% of step", 1e2, 1},
+                                               {"flops", "GFLOP", 1e-9, 2},
+                                               {"flops_per_second", "GFLOP/s", 1e-9, 1},
+                                               {"share_of_peak", "% of peak", 1e2, 1}};
+
+/// One part of a step; flops < 0: none are counted for it.
+void add_part(BenchTable& table, const std::string& part, const std::vector<double>& seconds, double step_seconds,
+              std::int64_t flops, double peak) {
+    const Timing timing = timing_of(seconds);
+    BenchValue work, rate, share;
+    if (flops >= 0) {
+        const double speed = static_cast<double>(flops) / timing.median_seconds;
+        work = flops;
+        rate = speed;
+        share = speed / peak;
+    }
+    table.row(
+        {part, timing.median_seconds, timing.least_seconds, timing.median_seconds / step_seconds, work, rate, share});
+}
+
+void add_traffic(BenchTable& table, const std::string& what, std::int64_t moved, std::int64_t planned) {
+    table.fact(what + " bytes moved", moved);
+    table.fact(what + " bytes planned", planned);
+}
+
+std::vector<double> sums(const std::vector<double>& a, const std::vector<double>& b) {
+    std::vector<double> result;
+    for (std::size_t i = 0; i < a.size(); ++i) result.push_back(a[i] + b[i]);
+    return result;
+}
+
+void add_plan_facts(BenchTable& table, const BenchContext& context, BenchRun& run, const GlobalFacts& facts) {
+    comm::Communicator& communicator = context.communicator;
+    const Rehearsal& planned = run.rehearsal();
+    add_traffic(table, "gather", facts.gather_bytes,
+                sum_over_ranks(communicator, planned.transfers.bytes_sent[0] - planned.optimizer_bytes_sent));
+    add_traffic(table, "reduce", facts.reduce_bytes, sum_over_ranks(communicator, planned.transfers.bytes_sent[1]));
+    add_traffic(table, "optimizer", facts.optimizer_bytes, sum_over_ranks(communicator, planned.optimizer_bytes_sent));
+    table.fact("memory of a rank, bytes", facts.memory_peak_bytes);
+    table.fact("memory of a rank planned, bytes", largest_over_ranks(communicator, planned.total_memory()));
+}
+
+}  // namespace
+
+BenchTable bench_step(const BenchContext& context, const TrainConfig& config, int steps) {
+    BenchRun run(context, config);
+    const double peak = peak_of_ranks(context, run.plan());
+    const StepFigures figures = run_steps(run, steps);
+    const std::int64_t model_flops = sum_over_ranks(context.communicator, run.rehearsal().model_flops);
+    const std::int64_t optimizer_flops = sum_over_ranks(context.communicator, run.rehearsal().optimizer_flops);
+
+    BenchTable table{.benchmark = "step", .columns = kPartColumns};
+    const double step_seconds = timing_of(figures.step).median_seconds;
+    const std::int64_t tokens = config.train.global_batch_size * config.train.seq_len;
+    table.fact("configuration", config.source_path);
+    table.fact("steps measured", std::int64_t{steps});
+    table.fact("tokens of a step", tokens);
+    table.fact("tokens/s", static_cast<double>(tokens) / step_seconds);
+    table.fact("peak of products on all ranks, FLOP/s", peak);
+    add_plan_facts(table, context, run, figures.last);
+    add_part(table, "forward", figures.forward, step_seconds, -1, peak);
+    add_part(table, "backward", figures.backward, step_seconds, -1, peak);
+    add_part(table, "forward and backward", sums(figures.forward, figures.backward), step_seconds, model_flops, peak);
+    add_part(table, "optimizer", figures.optimizer, step_seconds, optimizer_flops, peak);
+    add_part(table, "waiting for transfers", figures.exposed, step_seconds, -1, peak);
+    add_part(table, "step", figures.step, step_seconds, model_flops + optimizer_flops, peak);
+    return table;
+}
+
+BenchTable bench_optimizer(const BenchContext& context, const TrainConfig& config, int steps) {
+    constexpr std::int64_t kTokens = 16;
+    TrainConfig small = config;
+    small.train.seq_len = std::min(config.train.seq_len, kTokens);
+    small.train.micro_batch_size = 1;
+    small.train.global_batch_size = context.communicator.size();
+    BenchRun run(context, small);
+    const double peak = peak_of_ranks(context, run.plan());
+    const StepFigures figures = run_steps(run, steps);
+    const std::vector<std::int64_t> flops = all_values(context.communicator, run.rehearsal().optimizer_flops);
+    const std::int64_t total = std::accumulate(flops.begin(), flops.end(), std::int64_t{0});
+    const double mean_flops = static_cast<double>(total) / static_cast<double>(flops.size());
+
+    BenchTable table{.benchmark = "optimizer", .columns = kPartColumns};
+    const double slowest = timing_of(figures.optimizer).median_seconds;
+    table.fact("configuration", config.source_path);
+    table.fact("steps measured", std::int64_t{steps});
+    table.fact("peak of products on all ranks, FLOP/s", peak);
+    table.fact(
+        "imbalance of FLOPs, maximum / mean",
+        mean_flops > 0.0 ? static_cast<double>(*std::max_element(flops.begin(), flops.end())) / mean_flops : 1.0);
+    table.fact("imbalance of time, maximum / mean", slowest / timing_of(figures.mean_optimizer).median_seconds);
+    add_traffic(table, "optimizer", figures.last.optimizer_bytes,
+                sum_over_ranks(context.communicator, run.rehearsal().optimizer_bytes_sent));
+    add_part(table, "slowest rank", figures.optimizer, slowest, total, peak);
+    add_part(table, "mean of ranks", figures.mean_optimizer, slowest, total, peak);
+    return table;
+}
+
+}  // namespace mfsdp::runtime
