@@ -32,7 +32,6 @@ struct RoutingOptions {
 
 /// The table printed at start-up: per optimizer and role the number of tensors and elements; frozen ones by themselves.
 [[nodiscard]] std::string routing_table(const model::ModelSpec& spec, const std::vector<Role>& roles,
-                                        const std::string& matrix_optimizer_name,
-                                        const std::vector<bool>& frozen = {});
+                                        const std::string& matrix_optimizer_name, const std::vector<bool>& frozen = {});
 
 }  // namespace mfsdp::optim
