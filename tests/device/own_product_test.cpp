@@ -24,10 +24,16 @@ std::vector<T> rounded_values(std::int64_t count, std::uint64_t seed) {
     return values;
 }
 
+template <class T>
+void multiply_by_our_kernel(const Product<T>& product, const Result<float>& result) {
+    multiply_by_own_kernel(product, result, nullptr);
+}
+
 /// The part [row, row + rows) x [column, column + columns) of the whole product c.
 template <class T>
-Product<T> part(const Case& whole, const std::vector<T>& a, const std::vector<T>& b, std::vector<float>& c,
-                std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+void multiply_part(Multiply<T>* multiply, const Case& whole, const std::vector<T>& a, const std::vector<T>& b,
+                   std::vector<float>& c, std::int64_t row, std::int64_t rows, std::int64_t column,
+                   std::int64_t columns) {
     const std::int64_t a_stride = whole.transpose_a ? whole.rows : whole.inner;
     const std::int64_t b_stride = whole.transpose_b ? whole.inner : whole.columns;
     Product<T> product;
@@ -36,11 +42,9 @@ Product<T> part(const Case& whole, const std::vector<T>& a, const std::vector<T>
     product.inner = whole.inner;
     product.a = {a.data() + (whole.transpose_a ? row : row * a_stride), a_stride, whole.transpose_a};
     product.b = {b.data() + (whole.transpose_b ? column * b_stride : column), b_stride, whole.transpose_b};
-    product.c = c.data() + row * whole.columns + column;
-    product.c_stride = whole.columns;
     product.alpha = whole.alpha;
     product.beta = whole.beta;
-    return product;
+    multiply(product, {c.data() + row * whole.columns + column, whole.columns});
 }
 
 template <class T>
@@ -50,7 +54,7 @@ void check_against_loops(const Case& t, Multiply<T>* multiply) {
                                           ? std::vector<float>(static_cast<std::size_t>(t.rows * t.columns), NAN)
                                           : random_values(t.rows * t.columns, 3);
     std::vector<float> c = before;
-    multiply(part(t, a, b, c, 0, t.rows, 0, t.columns));
+    multiply_part(multiply, t, a, b, c, 0, t.rows, 0, t.columns);
     double worst = 0.0;
     for (std::int64_t i = 0; i < t.rows; ++i) {
         for (std::int64_t j = 0; j < t.columns; ++j) {
@@ -95,12 +99,13 @@ void check_cuts(bool transpose_a) {
     const std::vector<T> a = rounded_values<T>(whole.rows * whole.inner, 4);
     const std::vector<T> b = rounded_values<T>(whole.inner * whole.columns, 5);
     std::vector<float> at_once(static_cast<std::size_t>(whole.rows * whole.columns)), in_parts = at_once;
-    multiply_by_own_kernel(part(whole, a, b, at_once, 0, whole.rows, 0, whole.columns));
+    multiply_part(&multiply_by_our_kernel<T>, whole, a, b, at_once, 0, whole.rows, 0, whole.columns);
     for (const std::int64_t row : {0, 3, 50}) {
         const std::int64_t row_end = row == 0 ? 3 : row == 3 ? 50 : whole.rows;
         for (const std::int64_t column : {0, 1, 130}) {
             const std::int64_t column_end = column == 0 ? 1 : column == 1 ? 130 : whole.columns;
-            multiply_by_own_kernel(part(whole, a, b, in_parts, row, row_end - row, column, column_end - column));
+            multiply_part(&multiply_by_our_kernel<T>, whole, a, b, in_parts, row, row_end - row, column,
+                          column_end - column);
         }
     }
     CHECK(same_bits(at_once, in_parts));
@@ -109,9 +114,9 @@ void check_cuts(bool transpose_a) {
 }  // namespace
 
 TEST_CASE("our own product agrees with a double loop for every type, transposition, extent and factor") {
-    check_all_against_loops<float>(&multiply_by_own_kernel<float>);
-    check_all_against_loops<BFloat16>(&multiply_by_own_kernel<BFloat16>);
-    check_all_against_loops<Float16>(&multiply_by_own_kernel<Float16>);
+    check_all_against_loops<float>(&multiply_by_our_kernel<float>);
+    check_all_against_loops<BFloat16>(&multiply_by_our_kernel<BFloat16>);
+    check_all_against_loops<Float16>(&multiply_by_our_kernel<Float16>);
 }
 
 TEST_CASE("oneDNN's product of any types agrees with a double loop, for bfloat16 where the processor has it") {
@@ -143,8 +148,8 @@ TEST_CASE("our own product of 16-bit elements has the bits of the product of the
             std::vector<float> wide_a, wide_b, c = random_values(t.rows * t.columns, 8), wide_c = c;
             for (const BFloat16 element : a) wide_a.push_back(widened(element));
             for (const BFloat16 element : b) wide_b.push_back(widened(element));
-            multiply_by_own_kernel(part(t, a, b, c, 0, t.rows, 0, t.columns));
-            multiply_by_own_kernel(part(t, wide_a, wide_b, wide_c, 0, t.rows, 0, t.columns));
+            multiply_part(&multiply_by_our_kernel<BFloat16>, t, a, b, c, 0, t.rows, 0, t.columns);
+            multiply_part(&multiply_by_our_kernel<float>, t, wide_a, wide_b, wide_c, 0, t.rows, 0, t.columns);
             CHECK(same_bits(c, wide_c));
         }
     }

@@ -194,19 +194,23 @@ TEST_CASE("activations refuse wrong shapes, types and gaps, and work in place") 
     using G = GeluForward;
     const G gelu{make({4, 3}), make({4, 3})};
     refuses_the_usual(gelu, {&G::out});
-    refuses(gelu, &G::in, {with_gaps(gelu.in), make({3, 4}), make({12}), with_type(gelu.in, DType::bfloat16)});
+    refuses(gelu, &G::in, {with_gaps(gelu.in), make({3, 4}), make({12}), with_type(gelu.in, DType::int32)});
     CHECK_NOTHROW(G{gelu.in, gelu.in}.check());
+    takes_values_of_one_type(gelu, {&G::in, &G::out});
     using GB = GeluBackward;
     const GB gelu_backward{make({12}), make({12}), make({12})};
     refuses_the_usual(gelu_backward, {&GB::grad_in, &GB::grad_out});
+    takes_values_of_one_type(gelu_backward, {&GB::grad_in, &GB::grad_out, &GB::in});
 
     using S = SwiGluForward;
     const S swiglu{make({4, 3}), make({4, 3}), make({4, 3})};
     refuses_the_usual(swiglu, {&S::out, &S::up});
+    takes_values_of_one_type(swiglu, {&S::out, &S::gate, &S::up});
     using SB = SwiGluBackward;
     const SB swiglu_backward{make({12}), make({12}), make({12}), make({12}), make({12})};
     refuses_the_usual(swiglu_backward, {&SB::grad_gate, &SB::grad_up, &SB::grad_out, &SB::up});
     refuses(swiglu_backward, &SB::grad_gate, {swiglu_backward.grad_up});
+    takes_values_of_one_type(swiglu_backward, {&SB::grad_gate, &SB::grad_up, &SB::grad_out, &SB::gate, &SB::up});
 
     const ColumnSum sum{make({3}), make({4, 3})};
     refuses_the_usual(sum, {&ColumnSum::in});
@@ -221,6 +225,9 @@ TEST_CASE("rotary embeddings refuse odd head dimensions and too few positions") 
     refuses(rotary, &Rotary::x,
             {make({2, 5, 3, 7}), make({2, 6, 3, 8}), with_strided_columns(rotary.x), make({5, 3, 8})});
     CHECK_NOTHROW(Rotary{with_gaps(rotary.x), rotary.cosine, rotary.sine}.check());
+    CHECK_NOTHROW(Rotary{with_type(rotary.x, DType::bfloat16), rotary.cosine, rotary.sine}.check());
+    refuses(rotary, &Rotary::x, {with_type(rotary.x, DType::float16)});
+    refuses(rotary, &Rotary::cosine, {with_type(rotary.cosine, DType::bfloat16)});
 }
 
 TEST_CASE("attention refuses groups that do not divide, wrong shapes and aliases") {
@@ -232,6 +239,8 @@ TEST_CASE("attention refuses groups that do not divide, wrong shapes and aliases
     refuses(forward, &F::value, {make({2, 5, 4, 8})});
     refuses(forward, &F::log_sum_exp, {make({2, 5, 4}), with_gaps(forward.log_sum_exp)});
     refuses(forward, &F::out, {query});
+    refuses(forward, &F::log_sum_exp, {with_type(forward.log_sum_exp, DType::bfloat16)});
+    takes_values_of_one_type(forward, {&F::out, &F::query, &F::key, &F::value});
     CHECK_NOTHROW(
         F{with_gaps(forward.out), forward.log_sum_exp, with_gaps(query), with_gaps(key), with_gaps(value)}.check());
 
@@ -251,6 +260,8 @@ TEST_CASE("attention refuses groups that do not divide, wrong shapes and aliases
     refuses(backward, &B::grad_query, {query, backward.grad_out});
     refuses(backward, &B::grad_key, {key, backward.grad_value});
     refuses(backward, &B::delta, {backward.log_sum_exp});
+    takes_values_of_one_type(
+        backward, {&B::grad_query, &B::grad_key, &B::grad_value, &B::grad_out, &B::out, &B::query, &B::key, &B::value});
 }
 
 TEST_CASE("the operations of the head refuse wrong shapes, types and aliases") {

@@ -14,8 +14,8 @@ struct Context {
     ThreadPool& threads;
     /// Added to a device address to reach its memory: 0, or the distance of the guard mode's reservation.
     std::ptrdiff_t displacement = 0;
-    /// Who computes one panel of a matrix product on the calling thread.
-    Products products = own_products();
+    /// Libraries that compute panels of matrix products.
+    LibraryProducts products{};
 
     template <class T>
     [[nodiscard]] T* data(const Tensor& tensor) const {

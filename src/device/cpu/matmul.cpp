@@ -13,16 +13,9 @@ namespace mfsdp::device::cpu {
 
 namespace {
 
-/// The rows of one matrix of a batch. A matrix of one row may have any stride, one that is too small is refused by
-/// oneDNN.
+/// One matrix of a batch. A matrix of one row may have any stride, one that is too small is refused by oneDNN.
 template <class T>
-struct MatrixRows {
-    T* data;
-    std::int64_t stride;
-};
-
-template <class T>
-MatrixRows<T> rows_of(const Context& context, const Tensor& tensor, std::int64_t index) {
+Result<T> matrix(const Context& context, const Tensor& tensor, std::int64_t index) {
     const auto last = static_cast<std::size_t>(tensor.rank - 1);
     const std::int64_t stride = tensor.shape[last - 1] <= 1 ? tensor.shape[last] : tensor.strides[last - 1];
     return {context.data<T>(tensor) + (tensor.rank == 3 ? index * tensor.strides[0] : 0), stride};
@@ -32,77 +25,70 @@ MatrixRows<T> rows_of(const Context& context, const Tensor& tensor, std::int64_t
 template <class T>
 MatrixOperand<T> operand(const Context& context, const Tensor& tensor, bool transposed, std::int64_t index,
                          std::int64_t row, std::int64_t column) {
-    const auto matrix = rows_of<const T>(context, tensor, index);
-    const std::int64_t offset = transposed ? column * matrix.stride + row : row * matrix.stride + column;
-    return {matrix.data + offset, matrix.stride, transposed};
+    const Result<const T> whole = matrix<const T>(context, tensor, index);
+    const std::int64_t offset = transposed ? column * whole.stride + row : row * whole.stride + column;
+    return {whole.data + offset, whole.stride, transposed};
 }
 
-/// c = beta * c, where there is nothing to multiply.
-template <class T>
-void scale(const Product<T>& product) {
-    for (std::int64_t row = 0; row < product.rows; ++row) {
-        float* const line = product.c + row * product.c_stride;
-        if (product.beta == 0.0F) {
-            std::fill_n(line, product.columns, 0.0F);
-        } else {
-            for (std::int64_t column = 0; column < product.columns; ++column) line[column] *= product.beta;
-        }
-    }
-}
-
-/// target [rows, columns] = source; both types are float, or one of them is stored in 16 bits.
-template <class To, class From>
-void copy_panel(MatrixRows<To> target, MatrixRows<const From> source, std::int64_t rows, std::int64_t columns) {
+/// target (i, lanes) = value(row, i, lanes) for all vectors of all rows.
+template <class To, class Value>
+void store_rows(const Result<To>& target, std::int64_t rows, std::int64_t columns, const Value& value) {
     for (std::int64_t row = 0; row < rows; ++row) {
-        To* const to = target.data + row * target.stride;
-        const From* const from = source.data + row * source.stride;
-        for_vectors(columns, [=](std::int64_t i, std::int64_t lanes) {
-            store_lanes(to + i, load_lanes(from + i, lanes), lanes);
-        });
+        To* const line = target.data + row * target.stride;
+        for_vectors(columns,
+                    [&](std::int64_t i, std::int64_t lanes) { store_lanes(line + i, value(row, i, lanes), lanes); });
     }
 }
 
-template <class T>
-void add_bias(MatrixRows<float> panel, std::int64_t rows, std::int64_t columns, const T* bias) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-        float* const line = panel.data + row * panel.stride;
-        for_vectors(columns, [=](std::int64_t i, std::int64_t lanes) {
-            store_lanes(line + i, load_lanes(line + i, lanes) + load_lanes(bias + i, lanes), lanes);
-        });
-    }
+struct BiasUse {};
+struct SumsUse {};
+
+/// The bias from column `first` on as floats, or null.
+const float* panel_bias(const Context& context, const Tensor& bias, std::int64_t first, std::int64_t columns) {
+    if (!bias.defined()) return nullptr;
+    if (bias.dtype == DType::float32) return context.data<const float>(bias) + first;
+    float* const wide = thread_scratch<float, BiasUse>(columns);
+    const BFloat16* const source = context.data<const BFloat16>(bias) + first;
+    store_rows(Result<float>{wide, columns}, 1, columns,
+               [=](std::int64_t, std::int64_t i, std::int64_t lanes) { return load_lanes(source + i, lanes); });
+    return wide;
 }
 
-/// Memory of a panel whose result is rounded: sums stay in float32 until they are complete.
-struct PanelUse {};
-
-/// One panel: the product into `out` itself if that is float32, else into scratch and rounded from there.
+/// A panel by a library, or one without anything to multiply. An out of 16 bits is summed in scratch and rounded from
+/// there.
 template <class T, class To>
-void multiply_panel(const Context& context, const Matmul& operation, Product<T> product, MatrixRows<To> out,
-                    std::int64_t first_column) {
+void multiply_by_steps(Multiply<T>* multiply, const Product<T>& product, const Result<To>& out, const float* bias) {
     constexpr bool kRounds = !std::is_same_v<To, float>;
-    MatrixRows<float> sums{nullptr, product.columns};
+    const std::int64_t rows = product.rows, columns = product.columns;
+    Result<float> sums{nullptr, columns};
     if constexpr (kRounds) {
-        sums.data = thread_scratch<float, PanelUse>(product.rows * product.columns);
-        if (product.beta != 0.0F) {
-            copy_panel<float, To>(sums, {out.data, out.stride}, product.rows, product.columns);
-        }
+        sums.data = thread_scratch<float, SumsUse>(rows * columns);
     } else {
         sums = out;
     }
-    product.c = sums.data;
-    product.c_stride = sums.stride;
+    const auto from_sums = [&](std::int64_t row, std::int64_t i, std::int64_t lanes) {
+        return load_lanes(sums.data + row * sums.stride + i, lanes);
+    };
+    const auto from_out = [&](std::int64_t row, std::int64_t i, std::int64_t lanes) {
+        return load_lanes(out.data + row * out.stride + i, lanes);
+    };
+    const bool overwrites = product.beta == 0.0F;
     if (product.inner == 0 || product.alpha == 0.0F) {
-        scale(product);
-    } else {
-        std::get<Multiply<T>*>(context.products)(product);
-    }
-    if (operation.bias.defined()) {
-        with_value_type(operation.bias.dtype, [&](auto type) {
-            const auto* const bias = context.data<const ElementOf<decltype(type)>>(operation.bias);
-            add_bias(sums, product.rows, product.columns, bias + first_column);
+        const Float8 beta = broadcast(product.beta);
+        store_rows(sums, rows, columns, [&](std::int64_t row, std::int64_t i, std::int64_t lanes) {
+            return overwrites ? Float8{} : beta * from_out(row, i, lanes);
         });
+    } else {
+        if (kRounds && !overwrites) store_rows(sums, rows, columns, from_out);
+        multiply(product, sums);
     }
-    if constexpr (kRounds) copy_panel<To, float>(out, {sums.data, sums.stride}, product.rows, product.columns);
+    if (bias != nullptr) {
+        store_rows(out, rows, columns, [&](std::int64_t row, std::int64_t i, std::int64_t lanes) {
+            return from_sums(row, i, lanes) + load_lanes(bias + i, lanes);
+        });
+    } else if (kRounds) {
+        store_rows(out, rows, columns, from_sums);
+    }
 }
 
 template <class T, class To>
@@ -121,7 +107,7 @@ void multiply(const Context& context, const Matmul& operation) {
         const std::int64_t which = index / per_matrix;
         const std::int64_t row = index % per_matrix / column_panels * panels.rows;
         const std::int64_t column = index % per_matrix % column_panels * panels.columns;
-        MatrixRows<To> target = rows_of<To>(context, out, which);
+        Result<To> target = matrix<To>(context, out, which);
         target.data += row * target.stride + column;
         Product<T> product;
         product.rows = std::min(panels.rows, rows - row);
@@ -131,7 +117,13 @@ void multiply(const Context& context, const Matmul& operation) {
         product.b = operand<T>(context, operation.b, operation.transpose_b, which, 0, column);
         product.alpha = operation.alpha;
         product.beta = operation.beta;
-        multiply_panel<T, To>(context, operation, product, target, column);
+        const float* const bias = panel_bias(context, operation.bias, column, product.columns);
+        Multiply<T>* const library = std::get<Multiply<T>*>(context.products);
+        if (library != nullptr || inner == 0 || operation.alpha == 0.0F) {
+            multiply_by_steps(library, product, target, bias);
+        } else {
+            multiply_by_own_kernel(product, target, bias);
+        }
     });
 }
 

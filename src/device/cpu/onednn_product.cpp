@@ -36,10 +36,10 @@ dnnl::memory::desc describe(const MatrixOperand<T>& operand, std::int64_t rows, 
 
 /// The product a b alone. The interface of the library changed with its version 3.
 template <class T>
-dnnl::matmul::primitive_desc plan(const dnnl::engine& engine, const Product<T>& product) {
+dnnl::matmul::primitive_desc plan(const dnnl::engine& engine, const Product<T>& product, std::int64_t stride) {
     const auto a = describe(product.a, product.rows, product.inner);
     const auto b = describe(product.b, product.inner, product.columns);
-    const auto c = describe(MatrixOperand<float>{product.c, product.c_stride, false}, product.rows, product.columns);
+    const auto c = describe(MatrixOperand<float>{nullptr, stride, false}, product.rows, product.columns);
 #if DNNL_VERSION_MAJOR >= 3
     return {engine, a, b, c};
 #else
@@ -52,17 +52,17 @@ const dnnl::engine& processor() {
     return engine;
 }
 
-/// product.c = a b; the library keeps what it made for a shape and finds it again.
+/// result = a b; the library keeps what it made for a shape and finds it again.
 template <class T>
-void overwrite(const Product<T>& product) {
-    const auto planned = plan(processor(), product);
+void overwrite(const Result<float>& result, const Product<T>& product) {
+    const auto planned = plan(processor(), product, result.stride);
     const auto memory = [](const dnnl::memory::desc& description, const void* data) {
         return dnnl::memory(description, processor(), const_cast<void*>(data));
     };
     dnnl::stream stream(processor());
     dnnl::matmul(planned).execute(stream, {{DNNL_ARG_SRC, memory(planned.src_desc(), product.a.data)},
                                            {DNNL_ARG_WEIGHTS, memory(planned.weights_desc(), product.b.data)},
-                                           {DNNL_ARG_DST, memory(planned.dst_desc(), product.c)}});
+                                           {DNNL_ARG_DST, memory(planned.dst_desc(), result.data)}});
     stream.wait();
 }
 
@@ -72,34 +72,32 @@ struct SumsUse {};
 
 bool has_onednn() { return true; }
 
-void multiply_by_onednn(const Product<float>& product) {
+void multiply_by_onednn(const Product<float>& product, const Result<float>& result) {
     const auto letter = [](const MatrixOperand<float>& operand) { return operand.transposed ? 'T' : 'N'; };
-    const dnnl_status_t status = dnnl_sgemm(
-        letter(product.a), letter(product.b), product.rows, product.columns, product.inner, product.alpha,
-        product.a.data, product.a.stride, product.b.data, product.b.stride, product.beta, product.c, product.c_stride);
+    const dnnl_status_t status = dnnl_sgemm(letter(product.a), letter(product.b), product.rows, product.columns,
+                                            product.inner, product.alpha, product.a.data, product.a.stride,
+                                            product.b.data, product.b.stride, product.beta, result.data, result.stride);
     if (status != dnnl_success) refuse(product, "status " + std::to_string(status));
 }
 
 template <class T>
-void multiply_by_onednn_primitive(const Product<T>& product) {
+void multiply_by_onednn_primitive(const Product<T>& product, const Result<float>& result) {
     const bool plain = product.alpha == 1.0F && product.beta == 0.0F;
-    Product<T> sums = product;
-    if (!plain) {
-        sums.c = thread_scratch<float, SumsUse>(product.rows * product.columns);
-        sums.c_stride = product.columns;
-    }
+    const Result<float> sums =
+        plain ? result : Result<float>{thread_scratch<float, SumsUse>(product.rows * product.columns), product.columns};
     try {
-        overwrite(sums);
+        overwrite(sums, product);
     } catch (const dnnl::error& error) {
         refuse(product, error.what());
     }
     if (plain) return;
     for (std::int64_t row = 0; row < product.rows; ++row) {
-        float* const c = product.c + row * product.c_stride;
-        const float* const sum = sums.c + row * sums.c_stride;
+        float* const target = result.data + row * result.stride;
+        const float* const sum = sums.data + row * sums.stride;
         for_vectors(product.columns, [&](std::int64_t i, std::int64_t lanes) {
-            const Float8 before = product.beta == 0.0F ? Float8{} : broadcast(product.beta) * load_lanes(c + i, lanes);
-            store_lanes(c + i, fma(broadcast(product.alpha), load_lanes(sum + i, lanes), before), lanes);
+            const Float8 before =
+                product.beta == 0.0F ? Float8{} : broadcast(product.beta) * load_lanes(target + i, lanes);
+            store_lanes(target + i, fma(broadcast(product.alpha), load_lanes(sum + i, lanes), before), lanes);
         });
     }
 }
@@ -110,9 +108,9 @@ bool has_onednn_bfloat16() {
         __builtin_cpu_init();
         if (__builtin_cpu_supports("avx512bf16") == 0) return false;
         Product<BFloat16> any;
-        any.rows = any.columns = any.inner = any.a.stride = any.b.stride = any.c_stride = 64;
+        any.rows = any.columns = any.inner = any.a.stride = any.b.stride = 64;
         try {
-            plan(processor(), any);
+            plan(processor(), any, 64);
             return true;
         } catch (const dnnl::error&) {  // a library that was built, or told, to do without
             return false;
@@ -129,18 +127,18 @@ bool has_onednn_bfloat16() {
 bool has_onednn() { return false; }
 bool has_onednn_bfloat16() { return false; }
 
-void multiply_by_onednn(const Product<float>& /*product*/) {
+void multiply_by_onednn(const Product<float>& /*product*/, const Result<float>& /*result*/) {
     MFSDP_ASSERT(has_onednn(), "the device offers oneDNN's products only where this program has them");
 }
 
 template <class T>
-void multiply_by_onednn_primitive(const Product<T>& /*product*/) {
+void multiply_by_onednn_primitive(const Product<T>& /*product*/, const Result<float>& /*result*/) {
     MFSDP_ASSERT(has_onednn(), "the device offers oneDNN's products only where this program has them");
 }
 
 #endif
 
-template void multiply_by_onednn_primitive(const Product<float>& product);
-template void multiply_by_onednn_primitive(const Product<BFloat16>& product);
+template void multiply_by_onednn_primitive(const Product<float>& product, const Result<float>& result);
+template void multiply_by_onednn_primitive(const Product<BFloat16>& product, const Result<float>& result);
 
 }  // namespace mfsdp::device::cpu

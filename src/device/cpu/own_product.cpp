@@ -75,26 +75,39 @@ template <class Rows>
     return sums;
 }
 
-/// Where sums go: c = alpha sums + beta c. beta is that of the product for the first block of the inner dimension and 1
-/// afterwards.
-struct Result {
-    float* c;
-    std::int64_t stride;
+/// Where one block of the inner dimension puts its sums: the first starts from beta * out, each adds alpha * its sums,
+/// the last adds the bias and stores to out, rounded once. Until then sums of an out of 16 bits lie in scratch.
+template <class To>
+struct Destination {
+    Result<To> out;
+    Result<float> sums;
+    const float* bias;
     float alpha, beta;
+    bool first, last;
 };
 
-void store_tile(const Tile& sums, const Result& result, Range rows, Range columns) {
-    const Float8 alpha = broadcast(result.alpha);
+template <class To>
+void store_tile(const Tile& tile, const Destination<To>& to, Range rows, Range columns) {
+    const Float8 alpha = broadcast(to.alpha);
     for (std::int64_t row = 0; row < rows.size; ++row) {
-        float* const line = result.c + (rows.begin + row) * result.stride + columns.begin;
+        To* const out = to.out.data + (rows.begin + row) * to.out.stride + columns.begin;
+        float* const sums = to.sums.data + (rows.begin + row) * to.sums.stride + columns.begin;
         for (std::int64_t half = 0; half < 2; ++half) {
-            const std::int64_t lanes = std::clamp<std::int64_t>(columns.size - half * kLanes, 0, kLanes);
+            const std::int64_t at = half * kLanes, lanes = std::clamp<std::int64_t>(columns.size - at, 0, kLanes);
             if (lanes == 0) break;
-            float* const target = line + half * kLanes;
-            const Float8 sum = sums[static_cast<std::size_t>(row)][static_cast<std::size_t>(half)];
-            const Float8 before =
-                result.beta == 0.0F ? broadcast(0.0F) : broadcast(result.beta) * load_lanes(target, lanes);
-            store_lanes(target, fma(alpha, sum, before), lanes);
+            Float8 before{};
+            if (!to.first) {
+                before = load_lanes(sums + at, lanes);
+            } else if (to.beta != 0.0F) {
+                before = broadcast(to.beta) * load_lanes(out + at, lanes);
+            }
+            Float8 value = fma(alpha, tile[static_cast<std::size_t>(row)][static_cast<std::size_t>(half)], before);
+            if (!to.last) {
+                store_lanes(sums + at, value, lanes);
+                continue;
+            }
+            if (to.bias != nullptr) value += load_lanes(to.bias + columns.begin + at, lanes);
+            store_lanes(out + at, value, lanes);
         }
     }
 }
@@ -129,46 +142,68 @@ BlockOfA prepare(float* memory, const Strip<T>& a, bool transposed) {
     }
 }
 
-void multiply_blocks(const BlockOfA& a, const float* packed_b, std::int64_t inner, const Result& result, Range rows,
-                     Range columns) {
+template <class To>
+void multiply_blocks(const BlockOfA& a, const float* packed_b, std::int64_t inner, const Destination<To>& to,
+                     Range rows, Range columns) {
     for (std::int64_t column = 0; column < columns.size; column += kTileColumns) {
         const Range tile_columns{columns.begin + column, std::min(kTileColumns, columns.size - column)};
         const float* const b = packed_b + column * inner;
         for (std::int64_t row = 0; row < rows.size; row += kTileRows) {
             const Range tile_rows{rows.begin + row, std::min(kTileRows, rows.size - row)};
-            const Tile sums = a.packed != nullptr ? multiply_tile(PackedRows{a.packed + row * inner}, b, inner)
+            const Tile tile = a.packed != nullptr ? multiply_tile(PackedRows{a.packed + row * inner}, b, inner)
                                                   : multiply_tile(rows_in_place(a.rows, row), b, inner);
-            store_tile(sums, result, tile_rows, tile_columns);
+            store_tile(tile, to, tile_rows, tile_columns);
         }
+    }
+}
+
+struct SumsUse {};
+
+/// Memory for sums that are not complete: out itself if it is float32; none is needed for a single block.
+template <class T, class To>
+Result<float> place_for_sums(const Product<T>& product, const Result<To>& out) {
+    if constexpr (std::is_same_v<To, float>) {
+        return out;
+    } else {
+        const bool one_block = product.inner <= kInnerBlock;
+        return {thread_scratch<float, SumsUse>(one_block ? 1 : product.rows * product.columns), product.columns};
     }
 }
 
 }  // namespace
 
-template <class T>
-void multiply_by_own_kernel(const Product<T>& product) {
+template <class T, class To>
+void multiply_by_own_kernel(const Product<T>& product, const Result<To>& result, const float* bias) {
     constexpr std::int64_t kSizeOfA = packed_size(kRowBlock, kInnerBlock, kTileRows);
     constexpr std::int64_t kSizeOfB = packed_size(kColumnBlock, kInnerBlock, kTileColumns);
     ScratchCutter scratch(thread_scratch(kSizeOfA + kSizeOfB + 32));
     float* const a = scratch.take(kSizeOfA);
     float* const b = scratch.take(kSizeOfB);
+    Destination<To> to{result, place_for_sums(product, result), bias, product.alpha, product.beta, true, true};
     for (std::int64_t column = 0; column < product.columns; column += kColumnBlock) {
         const Range columns = block(column, kColumnBlock, product.columns);
         for (std::int64_t p = 0; p < product.inner; p += kInnerBlock) {
             const Range inner = block(p, kInnerBlock, product.inner);
-            const Result result{product.c, product.c_stride, product.alpha, p == 0 ? product.beta : 1.0F};
+            to.first = p == 0;
+            to.last = p + kInnerBlock >= product.inner;
             pack<kTileColumns>(b, columns_of_b(product, columns, inner));
             for (std::int64_t row = 0; row < product.rows; row += kRowBlock) {
                 const Range rows = block(row, kRowBlock, product.rows);
                 const BlockOfA prepared = prepare(a, rows_of_a(product, rows, inner), product.a.transposed);
-                multiply_blocks(prepared, b, inner.size, result, rows, columns);
+                multiply_blocks(prepared, b, inner.size, to, rows, columns);
             }
         }
     }
 }
 
-template void multiply_by_own_kernel(const Product<float>& product);
-template void multiply_by_own_kernel(const Product<BFloat16>& product);
-template void multiply_by_own_kernel(const Product<Float16>& product);
+template void multiply_by_own_kernel(const Product<float>&, const Result<float>&, const float*);
+template void multiply_by_own_kernel(const Product<float>&, const Result<BFloat16>&, const float*);
+template void multiply_by_own_kernel(const Product<float>&, const Result<Float16>&, const float*);
+template void multiply_by_own_kernel(const Product<BFloat16>&, const Result<float>&, const float*);
+template void multiply_by_own_kernel(const Product<BFloat16>&, const Result<BFloat16>&, const float*);
+template void multiply_by_own_kernel(const Product<BFloat16>&, const Result<Float16>&, const float*);
+template void multiply_by_own_kernel(const Product<Float16>&, const Result<float>&, const float*);
+template void multiply_by_own_kernel(const Product<Float16>&, const Result<BFloat16>&, const float*);
+template void multiply_by_own_kernel(const Product<Float16>&, const Result<Float16>&, const float*);
 
 }  // namespace mfsdp::device::cpu

@@ -50,15 +50,16 @@ void pack_tile_by_transposing(float* target, const Strip<T>& strip, std::int64_t
     }
 }
 
-/// target [count] = source, widened.
+/// target [kCount] = source, widened. `whole_vectors`: what follows, up to a multiple of 8, may be read and
+/// overwritten.
 template <std::int64_t kCount, class T>
-void widen_run(float* target, const T* source) {
+void widen_run(float* target, const T* source, bool whole_vectors) {
     if constexpr (std::is_same_v<T, float>) {
         std::memcpy(target, source, kCount * sizeof(float));
+    } else if (kCount % kLanes == 0 || whole_vectors) {
+        for (std::int64_t i = 0; i < kCount; i += kLanes) store(target + i, load(source + i));
     } else {
-        for_vectors(kCount, [=](std::int64_t i, std::int64_t lanes) {
-            store_lanes(target + i, load_lanes(source + i, lanes), lanes);
-        });
+        for (std::int64_t i = 0; i < kCount; ++i) target[i] = widened(source[i]);
     }
 }
 
@@ -67,6 +68,7 @@ void widen_run(float* target, const T* source) {
 template <std::int64_t kTile, class T>
 void pack(float* target, const Strip<T>& strip) {
     constexpr std::int64_t kRowsAhead = 8;
+    constexpr std::int64_t kWholeVectors = (kTile + kLanes - 1) / kLanes * kLanes;
     constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
     const std::int64_t full = strip.outer / kTile * kTile;
     if (strip.outer_stride == 1) {
@@ -78,7 +80,9 @@ void pack(float* target, const Strip<T>& strip) {
                 __builtin_prefetch(source + kRowsAhead * strip.inner_stride + i);
             }
             for (std::int64_t first = 0; first < full; first += kTile) {
-                widen_run<kTile>(target + first * strip.inner + p * kTile, source + first);
+                // What is written beyond the tile's run is overwritten by its next one.
+                const bool whole_vectors = p + 1 < strip.inner && first + kWholeVectors <= strip.outer;
+                widen_run<kTile>(target + first * strip.inner + p * kTile, source + first, whole_vectors);
             }
         }
     } else if constexpr (kTile % kLanes == 0) {

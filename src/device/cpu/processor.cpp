@@ -89,8 +89,8 @@ ProductKernel choose_products(ProductKernel wanted) {
     return wanted;
 }
 
-Products products_by(ProductKernel kernel) {
-    Products products = own_products();
+LibraryProducts products_by(ProductKernel kernel) {
+    LibraryProducts products{};
     if (kernel != ProductKernel::onednn) return products;
     std::get<Multiply<float>*>(products) = &multiply_by_onednn;
     if (has_onednn_bfloat16()) std::get<Multiply<BFloat16>*>(products) = &multiply_by_onednn_primitive<BFloat16>;

@@ -16,7 +16,7 @@ void require_compiled_instructions();
 
 /// The products of each type by a definite kernel. Where oneDNN is wanted, float16 is still multiplied by our own
 /// kernel, and bfloat16 too unless the processor has instructions for it that the library uses.
-[[nodiscard]] Products products_by(ProductKernel kernel);
+[[nodiscard]] LibraryProducts products_by(ProductKernel kernel);
 
 /// What decides the bits of a result: the instructions this program was compiled for and who computes its products,
 /// e.g. "avx2 own products" or "avx2 oneDNN 2.6.3 avx512_core" (version, and the instructions the library uses here),
