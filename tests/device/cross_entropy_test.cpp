@@ -126,6 +126,25 @@ TEST_CASE("a NaN logit shows in the loss and the gradients of its token and of n
     CHECK(std::isnan(head.loss_sum));
 }
 
+TEST_CASE("the gradient in bfloat16 is that in float32 rounded once, at the target too") {
+    constexpr std::int64_t kTokens = 64, kColumns = 100;
+    Bench bench(make_cpu_device({.threads = 2}));
+    const Tensor logits = bench.send(random_values(kTokens * kColumns, 9)).reshape({kTokens, kColumns});
+    std::vector<std::int32_t> targets;
+    for (std::int32_t i = 0; i < kTokens; ++i) targets.push_back(i);
+    const Tensor ids = bench.send(DType::int32, targets);
+    const Tensor maximum = bench.send(std::vector<float>(kTokens, 1.0F));
+    const Tensor sum = bench.send(std::vector<float>(kTokens, 5.0F));  // probabilities near 1/5: 1 - p takes more bits
+    const auto reserve = [&](DType dtype) {
+        return bench.reserve(dtype, kTokens * kColumns).reshape({kTokens, kColumns});
+    };
+    const Tensor wide = reserve(DType::float32), half = reserve(DType::bfloat16), wanted = reserve(DType::bfloat16);
+    launch(bench.stream(), CrossEntropyBackward{wide, logits, maximum, sum, ids, 0, 0.25F});
+    launch(bench.stream(), CrossEntropyBackward{half, logits, maximum, sum, ids, 0, 0.25F});
+    launch(bench.stream(), Copy{wanted, wide});
+    CHECK(test::same_bits(bench.fetch<std::uint16_t>(half), bench.fetch<std::uint16_t>(wanted)));
+}
+
 TEST_CASE("the loss of one token does not depend on the tokens beside it") {
     const std::vector<float> logits = random_values(9 * 600, 8);
     std::vector<std::int32_t> targets;

@@ -137,7 +137,7 @@ TEST_CASE("normal values do not depend on how a parameter is cut, and other keys
     CHECK(std::abs(product / (0.25 * kCount)) < 5.0 / std::sqrt(static_cast<double>(kCount)));
 }
 
-TEST_CASE("a fill converts its value to the type, and a copy moves any type") {
+TEST_CASE("a fill converts its value to the type, and a copy moves or converts any type") {
     Bench bench(make_cpu_device({}));
     const Tensor integers = bench.reserve(DType::int64, 3);
     launch(bench.stream(), Fill{integers, -9007199254740992.0});
@@ -148,6 +148,14 @@ TEST_CASE("a fill converts its value to the type, and a copy moves any type") {
     launch(bench.stream(), CopyFromHost{out, std::vector<std::uint16_t>(8, 0).data()});
     launch(bench.stream(), Copy{out.slice(1, 1, 3), in});
     CHECK(bench.fetch<std::uint16_t>(out) == std::vector<std::uint16_t>{0, 1, 2, 3, 0, 4, 5, 6});
+
+    // Rows of in and out lie apart by different numbers of elements.
+    const Tensor floats = bench.send(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}).reshape({2, 5});
+    launch(bench.stream(), Fill{out, 0.0});
+    launch(bench.stream(), Copy{out.slice(1, 1, 3), floats.slice(1, 2, 3)});
+    const Tensor back = bench.reserve(DType::float32, 8);
+    launch(bench.stream(), Copy{back.reshape({2, 4}), out});
+    CHECK(bench.fetch(back) == std::vector<float>{0, 3, 4, 5, 0, 8, 9, 10});
 }
 
 TEST_CASE("costs of elementwise operations count the bytes of each tensor by its type") {

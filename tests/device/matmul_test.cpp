@@ -108,7 +108,7 @@ TEST_CASE("products of many panels agree with a double loop, for any number of t
     }
 }
 
-TEST_CASE("a product rounded to 16 bits is the float32 product rounded once, over many panels and for any threads") {
+TEST_CASE("over many panels a bias belongs to its column, and 16 bits are the float32 result rounded once") {
     const auto kernel = GENERATE(from_range(kernels()));
     const auto factors = GENERATE(DType::bfloat16, DType::float16);
     constexpr std::int64_t kRows = 600, kColumns = 500, kInner = 700;
@@ -125,7 +125,20 @@ TEST_CASE("a product rounded to 16 bits is the float32 product rounded once, ove
         const Tensor out = bench.reserve(factors, kRows * kColumns).reshape({kRows, kColumns});
         const Tensor wanted = bench.reserve(factors, kRows * kColumns).reshape({kRows, kColumns});
         launch(bench.stream(), Matmul{wide, a, b, false, true});
-        launch(bench.stream(), Matmul{out, a, b, false, true});
+        const std::vector<float> plain = bench.fetch(wide);
+        const Tensor wide_bias = bench.send(random_values(kColumns, 9)),
+                     bias = bench.reserve(DType::bfloat16, kColumns);
+        launch(bench.stream(), Copy{bias, wide_bias});
+        launch(bench.stream(), Copy{wide_bias, bias});
+        const std::vector<float> added = bench.fetch(wide_bias);
+        for (const Tensor& either : {wide_bias, bias}) {
+            launch(bench.stream(), Matmul{wide, a, b, false, true, 1.0F, 0.0F, either});
+            const std::vector<float> found = bench.fetch(wide);
+            std::int64_t wrong = 0;
+            for (std::size_t i = 0; i < found.size(); ++i) wrong += found[i] == plain[i] + added[i % kColumns] ? 0 : 1;
+            CHECK(wrong == 0);
+        }
+        launch(bench.stream(), Matmul{out, a, b, false, true, 1.0F, 0.0F, bias});
         launch(bench.stream(), Copy{wanted, wide});
         const auto bits = bench.fetch<std::uint16_t>(out);
         CHECK(same_bits(bits, bench.fetch<std::uint16_t>(wanted)));

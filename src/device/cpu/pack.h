@@ -51,7 +51,8 @@ void pack_tile_by_transposing(float* target, const Strip<T>& strip, std::int64_t
 }
 
 /// target [kCount] = source, widened. `whole_vectors`: what follows, up to a multiple of 8, may be read and
-/// overwritten.
+/// overwritten, as it may for all inner indices but the last: there the next one's run lies, in both places, and is
+/// written later.
 template <std::int64_t kCount, class T>
 void widen_run(float* target, const T* source, bool whole_vectors) {
     if constexpr (std::is_same_v<T, float>) {
@@ -68,7 +69,6 @@ void widen_run(float* target, const T* source, bool whole_vectors) {
 template <std::int64_t kTile, class T>
 void pack(float* target, const Strip<T>& strip) {
     constexpr std::int64_t kRowsAhead = 8;
-    constexpr std::int64_t kWholeVectors = (kTile + kLanes - 1) / kLanes * kLanes;
     constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
     const std::int64_t full = strip.outer / kTile * kTile;
     if (strip.outer_stride == 1) {
@@ -80,9 +80,7 @@ void pack(float* target, const Strip<T>& strip) {
                 __builtin_prefetch(source + kRowsAhead * strip.inner_stride + i);
             }
             for (std::int64_t first = 0; first < full; first += kTile) {
-                // What is written beyond the tile's run is overwritten by its next one.
-                const bool whole_vectors = p + 1 < strip.inner && first + kWholeVectors <= strip.outer;
-                widen_run<kTile>(target + first * strip.inner + p * kTile, source + first, whole_vectors);
+                widen_run<kTile>(target + first * strip.inner + p * kTile, source + first, p + 1 < strip.inner);
             }
         }
     } else if constexpr (kTile % kLanes == 0) {
