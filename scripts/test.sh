@@ -31,7 +31,7 @@ build asan "${units[@]/%/_tests}"
 configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_ICU=OFF
 build plain device_tests mfsdp-train mfsdp-data
 
-parsers=(token_file safetensors config tokenizer)
+parsers=(token_file safetensors config tokenizer huggingface)
 if echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
     clang++ -x c++ -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null; then
     configure fuzz fuzz

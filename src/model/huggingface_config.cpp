@@ -29,19 +29,21 @@ class Keys {
     [[nodiscard]] bool has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
     [[nodiscard]] const Json& at(const std::string& key) const { return json_.at(key); }
 
-    [[nodiscard]] std::int64_t size(const std::string& key) const {
+    [[nodiscard]] std::int64_t size(const std::string& key, std::int64_t largest = kLargestSize) const {
         if (!has(key)) fail(key, ": missing, must be an integer of at least 1");
         const Json& value = json_.at(key);
         // Unsigned numbers beyond int64 would turn negative; they are refused with the rest.
         if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
-            (value.is_number_unsigned() && value.get<std::uint64_t>() > kLargestSize)) {
-            fail_value(key, "must be an integer from 1 to " + std::to_string(kLargestSize));
+            (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(largest))) {
+            fail_value(key, "must be an integer from 1 to " + std::to_string(largest));
         }
         return value.get<std::int64_t>();
     }
-    [[nodiscard]] std::int64_t size(const std::string& key, std::int64_t absent) const {
+    [[nodiscard]] std::int64_t size_or(const std::string& key, std::int64_t absent) const {
         return has(key) ? size(key) : absent;
     }
+    /// Every block is a unit with a dozen parameters in memory.
+    [[nodiscard]] std::int64_t blocks(const std::string& key) const { return size(key, kMostBlocks); }
     [[nodiscard]] double positive(const std::string& key, double absent) const {
         if (!has(key)) return absent;
         const Json& value = json_.at(key);
@@ -68,7 +70,8 @@ class Keys {
     }
 
   private:
-    static constexpr std::int64_t kLargestSize = 1'000'000'000'000;
+    static constexpr std::int64_t kLargestSize = 2'147'483'647;  // products of two stay inside int64
+    static constexpr std::int64_t kMostBlocks = 65536;
     const Json& json_;
     const std::string& source_;
 };
@@ -97,14 +100,14 @@ ModelConfig read_gpt2(const Keys& keys) {
     config.family = ModelFamily::gpt2;
     config.vocab_size = keys.size("vocab_size");
     config.hidden_size = keys.size("n_embd");
-    config.num_hidden_layers = keys.size("n_layer");
+    config.num_hidden_layers = keys.blocks("n_layer");
     config.num_attention_heads = keys.size("n_head");
     config.num_key_value_heads = config.num_attention_heads;
     if (config.hidden_size % config.num_attention_heads != 0) {
         keys.fail_value("n_embd", "must be a multiple of n_head = " + std::to_string(config.num_attention_heads));
     }
     config.head_dim = config.hidden_size / config.num_attention_heads;
-    config.intermediate_size = keys.size("n_inner", 4 * config.hidden_size);
+    config.intermediate_size = keys.size_or("n_inner", 4 * config.hidden_size);
     config.max_position_embeddings = keys.size("n_positions");
     config.norm_epsilon = keys.positive("layer_norm_epsilon", 1e-5);
     config.initializer_range = keys.positive("initializer_range", 0.02);
@@ -149,10 +152,10 @@ ModelConfig read_llama(const Keys& keys, const std::string& source, ModelFamily 
     config.family = family;
     config.vocab_size = keys.size("vocab_size");
     config.hidden_size = keys.size("hidden_size");
-    config.num_hidden_layers = keys.size("num_hidden_layers");
+    config.num_hidden_layers = keys.blocks("num_hidden_layers");
     config.num_attention_heads = keys.size("num_attention_heads");
     config.num_key_value_heads =
-        qwen3 ? keys.size("num_key_value_heads") : keys.size("num_key_value_heads", config.num_attention_heads);
+        qwen3 ? keys.size("num_key_value_heads") : keys.size_or("num_key_value_heads", config.num_attention_heads);
     if (config.num_attention_heads % config.num_key_value_heads != 0) {
         keys.fail_value("num_key_value_heads",
                         "must divide num_attention_heads = " + std::to_string(config.num_attention_heads));
@@ -162,7 +165,7 @@ ModelConfig read_llama(const Keys& keys, const std::string& source, ModelFamily 
                                            std::to_string(config.num_attention_heads) + ", or set head_dim");
     }
     config.head_dim =
-        qwen3 ? keys.size("head_dim") : keys.size("head_dim", config.hidden_size / config.num_attention_heads);
+        qwen3 ? keys.size("head_dim") : keys.size_or("head_dim", config.hidden_size / config.num_attention_heads);
     if (config.head_dim % 2 != 0) {
         keys.fail("head_dim", " = " + std::to_string(config.head_dim) + ": must be even, rotary positions turn pairs");
     }

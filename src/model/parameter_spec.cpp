@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 #include <utility>
 
 namespace mfsdp::model {
@@ -134,6 +136,22 @@ void add_llama_block(SpecBuilder& builder, const ModelConfig& config, std::int64
     builder.add_projection(builder.matrix(prefix + "mlp.down_proj", hidden, intermediate), config.mlp_bias);
 }
 
+/// ConfigError if the elements could not be counted in int64; in floating point, for the sizes alone may overflow it.
+void check_count(const ModelConfig& config) {
+    const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+    const double hidden = number(config.hidden_size);
+    const double heads =
+        (2.0 * number(config.num_attention_heads) + 2.0 * number(config.num_key_value_heads)) * number(config.head_dim);
+    const double block = (hidden + 1.0) * (heads + 3.0 * number(config.intermediate_size) + 4.0);
+    const double tables = hidden * (2.0 * number(std::max(config.vocab_size, config.padded_vocab_size)) +
+                                    number(config.max_position_embeddings));
+    const double elements = number(config.num_hidden_layers) * block + tables;
+    if (elements < 1e18) return;
+    std::ostringstream text;
+    text << "config: model: its sizes give " << std::setprecision(2) << elements << " parameters, at most 1e+18 fit";
+    throw ConfigError(text.str());
+}
+
 void check(const ModelConfig& config) {
     MFSDP_ASSERT(config.vocab_size >= 1 && config.hidden_size >= 1 && config.num_hidden_layers >= 1 &&
                      config.num_attention_heads >= 1 && config.num_key_value_heads >= 1 && config.head_dim >= 1 &&
@@ -181,6 +199,7 @@ std::int64_t ModelSpec::panel_rows(std::int64_t panel) const {
 
 ModelSpec describe_model(const ModelConfig& config) {
     check(config);
+    check_count(config);
     const bool gpt2 = config.family == ModelFamily::gpt2;
     SpecBuilder builder(config);
 

@@ -16,17 +16,15 @@ namespace fs = std::filesystem;
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
-using WeightMap = std::map<std::string, std::string>;
+}  // namespace
 
-WeightMap read_index(const fs::path& path) {
-    const auto fail = [&](const std::string& what) {
-        base::raise_file_error(base::FileUse::data, path.string(), what);
-    };
-    const auto json = parse_strict_json(read_text_file(path), fail);
+std::map<std::string, std::string> parse_weight_index(const std::string& text, const std::string& source) {
+    const auto fail = [&](const std::string& what) { base::raise_file_error(base::FileUse::data, source, what); };
+    const auto json = parse_strict_json(text, fail);
     if (!json.is_object() || !json.contains("weight_map") || !json.at("weight_map").is_object()) {
         fail("holds no object \"weight_map\"");
     }
-    WeightMap map;
+    std::map<std::string, std::string> map;
     for (const auto& [tensor, file] : json.at("weight_map").items()) {
         if (!file.is_string()) fail("tensor " + tensor + ": its file is " + file.dump() + ", wanted a name");
         const auto name = file.get<std::string>();
@@ -38,8 +36,6 @@ WeightMap read_index(const fs::path& path) {
     }
     return map;
 }
-
-}  // namespace
 
 WeightFiles::WeightFiles(const fs::path& directory) {
     const bool single = fs::exists(directory / kSingleName);
@@ -63,7 +59,8 @@ void WeightFiles::add_shards(const fs::path& directory) {
     const auto fail = [&](const std::string& what) {
         base::raise_file_error(base::FileUse::data, directory.string(), what);
     };
-    const WeightMap map = read_index(directory / kIndexName);
+    const fs::path index = directory / kIndexName;
+    const auto map = parse_weight_index(read_text_file(index), index.string());
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : map) shards.insert(shard);
     for (const std::string& shard : shards) add_file(directory / shard);

@@ -11,10 +11,14 @@
 
 namespace mfsdp::model {
 
+/// Tensor -> file of a model.safetensors.index.json (its text): `{"weight_map": {name: file}}` with plain file names,
+/// so that none leads out of the directory. DataError naming `source` and the tensor otherwise.
+[[nodiscard]] std::map<std::string, std::string> parse_weight_index(const std::string& text, const std::string& source);
+
 /// The tensors of a model directory, in one model.safetensors or in the files that model.safetensors.index.json lists.
 ///
-/// DataError, naming file and tensor: neither or both are there; an index that is not `{"weight_map": {name: file}}`
-/// with plain file names; a tensor that the index has and its file lacks, or the reverse. Source: formats.md 2.1.
+/// DataError, naming file and tensor: neither or both are there; a tensor that the index has and its file lacks, or the
+/// reverse. Source: formats.md 2.1.
 class WeightFiles {
   public:
     explicit WeightFiles(const std::filesystem::path& directory);

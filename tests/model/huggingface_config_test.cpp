@@ -99,6 +99,10 @@ TEST_CASE("a config.json that this version cannot train is refused with file, ke
           "data: config.json: vocab_size: missing, must be an integer of at least 1");
     CHECK(refusal(gpt2_config(R"(, "n_inner": 1.5)")).find("n_inner = 1.5: must be an integer") != std::string::npos);
     CHECK(refusal(gpt2_config(R"(, "n_inner": 18446744073709551615)")).find("n_inner") != std::string::npos);
+    CHECK(refusal(R"({"model_type": "gpt2", "vocab_size": 23, "n_embd": 15, "n_layer": 65537})") ==
+          "data: config.json: n_layer = 65537: must be an integer from 1 to 65536");
+    CHECK(refusal(R"({"model_type": "gpt2", "vocab_size": 2147483648})") ==
+          "data: config.json: vocab_size = 2147483648: must be an integer from 1 to 2147483647");
     CHECK(refusal(gpt2_config(R"(, "resid_pdrop": 0.1)")) ==
           "data: config.json: resid_pdrop = 0.1: not supported by mfsdp, which accepts null, false or 0");
     CHECK(refusal(gpt2_config(R"(, "activation_function": "relu")")).find("activation_function = \"relu\"") !=

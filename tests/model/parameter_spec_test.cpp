@@ -8,6 +8,7 @@
 
 #include "support/catch.h"
 #include "support/model_cases.h"
+#include "support/throws.h"
 
 #include <algorithm>
 #include <cmath>
@@ -223,6 +224,15 @@ TEST_CASE("sizes that do not fit together are refused") {
     config = test::llama_case("", 2, false, false).config;
     config.head_dim = 5;
     CHECK_THROWS_AS(model::describe_model(config), InternalError);
+    config = gpt2_small();
+    config.intermediate_size = 2147483647;
+    CHECK(model::describe_model(config).parameter_count() ==
+          12 * (2147483647LL * (2 * 768 + 1) + 4 * 768 * 768 + 9 * 768) + (50257 + 1024 + 2) * 768);
+    config = test::llama_case("", 2, false, false).config;
+    config.hidden_size = config.intermediate_size = config.vocab_size = 2147483647;
+    config.head_dim = config.num_attention_heads = config.num_key_value_heads = 2147483646;
+    CHECK(test::message_of<ConfigError>([&] { static_cast<void>(model::describe_model(config)); }) ==
+          "config: model: its sizes give 7.9e+28 parameters, at most 1e+18 fit");
     config = gpt2_small();
     config.padded_vocab_size = config.vocab_size - 1;
     CHECK_THROWS_AS(model::describe_model(config), InternalError);

@@ -77,7 +77,7 @@ struct ModelSpec {
 };
 
 /// Parameters and units of a model, with config.padded_vocab_size filled in. Source: names and shapes of Hugging Face's
-/// GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM.
+/// GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM. ConfigError for sizes whose parameters cannot be counted.
 [[nodiscard]] ModelSpec describe_model(const ModelConfig& config);
 
 }  // namespace mfsdp::model

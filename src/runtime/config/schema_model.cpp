@@ -7,6 +7,10 @@ namespace {
 // Products of two of these stay inside int64.
 constexpr std::int64_t kMaxDimension = 2147483647;
 
+// Every block is a unit with a dozen parameters in the memory of each rank.
+constexpr std::int64_t kMostBlocks = 65536;
+
+KeyBuilder blocks(std::string_view path) { return integer(path).at_least(1).ceiling(kMostBlocks).required(); }
 KeyBuilder dimension(std::string_view path) { return integer(path).at_least(1).ceiling(kMaxDimension); }
 KeyBuilder gpt2(KeyBuilder row) { return row.only("model.model_type", {"gpt2"}); }
 KeyBuilder llama(KeyBuilder row) { return row.only("model.model_type", {"llama"}); }
@@ -35,7 +39,7 @@ std::vector<KeyRow> model_keys() {
             .at_least(2)
             .ceiling(kMaxDimension),
         llama_or_qwen3(dimension("model.hidden_size").meaning("as in Hugging Face").required()),
-        llama_or_qwen3(dimension("model.num_hidden_layers").meaning("as in Hugging Face").required()),
+        llama_or_qwen3(blocks("model.num_hidden_layers").meaning("as in Hugging Face")),
         llama_or_qwen3(dimension("model.num_attention_heads").meaning("as in Hugging Face").required()),
         llama_or_qwen3(dimension("model.intermediate_size").meaning("as in Hugging Face").required()),
         llama_or_qwen3(dimension("model.num_key_value_heads").meaning("null: `num_attention_heads`")),
@@ -51,7 +55,7 @@ std::vector<KeyRow> model_keys() {
         llama(boolean("model.mlp_bias", "false").meaning("biases on gate, up, down")),
         llama_or_qwen3(name("model.hidden_act", "\"silu\"").meaning("activation of the gate").names({"silu"})),
         gpt2(dimension("model.n_embd").meaning("hidden size").required()),
-        gpt2(dimension("model.n_layer").meaning("blocks").required()),
+        gpt2(blocks("model.n_layer").meaning("blocks")),
         gpt2(dimension("model.n_head").meaning("attention heads").required()),
         gpt2(dimension("model.n_positions").meaning("longest sequence").required()),
         gpt2(dimension("model.n_inner").meaning("intermediate size; null: 4 n_embd")),
