@@ -77,10 +77,12 @@ class Keys {
 };
 
 Json parse_object(const std::string& text, const std::string& source) {
+    // The parser takes a zero byte for the end of its input and would not look at what follows.
+    if (text.find('\0') != std::string::npos) throw DataError("data: " + source + ": contains a zero byte");
     Json json;
     try {
         json = Json::parse(text);
-    } catch (const Json::parse_error& error) {
+    } catch (const Json::exception& error) {  // a number beyond double's range is no parse_error
         throw DataError("data: " + source + ": not JSON: " + error.what());
     }
     if (!json.is_object()) throw DataError("data: " + source + ": must hold a JSON object");

@@ -92,6 +92,8 @@ TEST_CASE("a qwen3 config.json fills every field and says what has no default th
 
 TEST_CASE("a config.json that this version cannot train is refused with file, key and value") {
     CHECK(refusal("{").find("data: config.json: not JSON") == 0);
+    CHECK(refusal(R"({"vocab_size": 1e999})").find("data: config.json: not JSON") == 0);  // beyond double's range
+    CHECK(refusal(gpt2_config() + std::string(1, '\0') + "}") == "data: config.json: contains a zero byte");
     CHECK(refusal("[]") == "data: config.json: must hold a JSON object");
     CHECK(refusal(R"({"model_type": "qwen2"})") ==
           R"(data: config.json: model_type = "qwen2": not supported by mfsdp, which has "gpt2", "llama" and "qwen3")");

@@ -124,7 +124,9 @@ class Import {
         if (value.is(Kind::null)) return;
         const JsonValue* type = value.find("rope_type");
         const JsonValue* theta = value.find("rope_theta");
-        if (!value.is(Kind::object) || (type != nullptr && type->text != "default")) {
+        const JsonValue* factor = value.find("partial_rotary_factor");
+        if (!value.is(Kind::object) || (type != nullptr && type->text != "default") ||
+            (factor != nullptr && !turns_whole_heads(*factor))) {
             errors_.push_back("config: model.rope_parameters = " + message_text(value) + ": not supported by mfsdp");
         } else if (theta != nullptr && model_.find("rope_theta") == nullptr) {
             model_.set("rope_theta", *theta);
@@ -138,8 +140,17 @@ class Import {
         errors_.push_back("config: model.layer_types = " + message_text(value) + ": not supported by mfsdp");
     }
 
+    /// Rotary positions over a part of each head are another model.
+    static bool turns_whole_heads(const JsonValue& factor) {
+        return factor.is(Kind::null) || ((factor.is(Kind::number) || factor.is(Kind::integer)) && factor.number == 1.0);
+    }
+
     void check_fixed(std::string_view name, const JsonValue& value) {
         if (name == "layer_types") check_layer_types(value);
+        if (name == "partial_rotary_factor" && !turns_whole_heads(value)) {
+            errors_.push_back("config: model.partial_rotary_factor = " + message_text(value) +
+                              ": not supported by mfsdp");
+        }
         for (const auto& [fixed, wanted] : kFixedKeys) {
             if (name != fixed || value.is(Kind::null)) continue;
             if (value.is(Kind::boolean) && value.boolean == wanted) continue;

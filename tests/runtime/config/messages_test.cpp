@@ -105,7 +105,7 @@ TEST_CASE("a value outside of its range is told the allowed one") {
         {&kGpt2, {"train.seed=-99999999999999999999"}, "config: train.seed = -99999999999999999999: must be >= 0"},
         {&kGpt2,
          {"model.n_layer=9223372036854775807"},
-         "config: model.n_layer = 9223372036854775807: must be <= 2147483647"},
+         "config: model.n_layer = 9223372036854775807: must be <= 65536"},
         {&kGpt2, {"model.vocab_size=1"}, "config: model.vocab_size = 1: must be >= 2"},
         {&kLlama, {"model.head_dim=15"}, "config: model.head_dim = 15: must be >= 2, even"},
         {&kGpt2, {"optimizer.matrix.momentum=1"}, "config: optimizer.matrix.momentum = 1: must be in [0, 1)"},

@@ -313,6 +313,12 @@ TEST_CASE("a Hugging Face file that asks for another computation is refused") {
     CHECK(error_with("{" + llama + R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})") == "");
     CHECK(error_with("{" + llama + R"(, "rope_parameters": {"rope_type": "yarn"}})") ==
           "config: model.rope_parameters = {\"rope_type\":\"yarn\"}: not supported by mfsdp");
+    CHECK(error_with("{" + llama +
+                     R"(, "partial_rotary_factor": 1.0, "rope_parameters": {"partial_rotary_factor": 1}})") == "");
+    CHECK(error_with("{" + llama + R"(, "partial_rotary_factor": 0.5})") ==
+          "config: model.partial_rotary_factor = 0.5: not supported by mfsdp");
+    CHECK(error_with("{" + llama + R"(, "rope_parameters": {"partial_rotary_factor": 0.25}})") ==
+          "config: model.rope_parameters = {\"partial_rotary_factor\":0.25}: not supported by mfsdp");
     CHECK(error_with("{" + llama + R"(, "scale_attn_by_inverse_layer_idx": true})") ==
           "config: model.scale_attn_by_inverse_layer_idx = true: not supported by mfsdp");
     CHECK(error_with("{" + llama + R"(, "rope_scaling": {"factor": 8}})") ==
