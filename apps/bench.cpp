@@ -42,9 +42,9 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const std::string& na
             "--threads", arguments.threads,
             "compute threads per rank (default: as mfsdp-train: `threads` of the configuration, OMP_NUM_THREADS,\n"
             "or cores / ranks)")
-        ->check(CLI::PositiveNumber);
+        ->check(apps::kPositive);
     command->add_option("--seconds", arguments.seconds, "how long to repeat each measurement (default: 0.3)")
-        ->check(CLI::PositiveNumber);
+        ->check(apps::kPositive);
     return command;
 }
 
@@ -109,10 +109,9 @@ int main(int argc, char** argv) {
         add_command(app, arguments, "gather", "gathers and reductions of a configuration's groups");
     CLI::App* const calibrate = add_command(app, arguments, "calibrate", "what links between ranks cost, into a file");
     arguments.config.add_to(*ops, false);
-    ops->add_option("--micro-batch", arguments.operations.batch_size, "sequences (default: 4)")
-        ->check(CLI::PositiveNumber);
+    ops->add_option("--micro-batch", arguments.operations.batch_size, "sequences (default: 4)")->check(apps::kPositive);
     ops->add_option("--seq-len", arguments.operations.sequence_length, "tokens of a sequence (default: 64)")
-        ->check(CLI::PositiveNumber);
+        ->check(apps::kPositive);
     ops->add_option("--only", arguments.operations.only, "only operations and uses that contain this text");
     ops->add_flag("--bfloat16", arguments.bfloat16, "weights and activations in bfloat16 (default: float32)");
     add_steps(*step, arguments);
@@ -133,6 +132,9 @@ int main(int argc, char** argv) {
     }
     if (calibrate->parsed()) {
         return run(arguments, false, [&](const auto& context, const auto& environment) {
+            if (context.communicator.size() < 2) {
+                throw ConfigError("bench: calibrate measures links between ranks: start at least two with mpirun");
+            }
             return runtime::bench_calibrate(context, environment,
                                             [&](const std::string& text) { write_text(arguments.output, text); });
         });

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
         app.add_option("--memory-gib", question.memory_gib,
                        "memory of a rank in GiB: tells whether the run fits, the largest train.micro_batch_size that\n"
                        "would, and the fewest ranks (default: whether it fits into this machine)")
-            ->check(CLI::PositiveNumber);
+            ->check(apps::kPositive);
     app.add_flag("--plan-only", plan_only, "owner map and balance only, no rehearsal")->excludes(memory);
     app.add_flag("--json", as_json, "print JSON");
     apps::add_common_options(app, "mfsdp-plan");

@@ -3,6 +3,8 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/version.h"
 
+#include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -28,6 +30,14 @@ struct ConfigArguments {
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
 };
+
+/// A number above zero that is finite: CLI11's own check lets "nan" pass.
+inline const CLI::Validator kPositive(
+    [](const std::string& text) {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return std::isfinite(value) && value > 0.0 ? std::string() : "must be a finite number > 0, not " + text;
+    },
+    "POSITIVE");
 
 /// "mfsdp-train 0.1.0 (git 5c0cd26a1b2c)"
 inline std::string version_line(const std::string& program) {

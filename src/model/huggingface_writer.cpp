@@ -24,8 +24,29 @@ std::vector<SafetensorsTensor> stored_tensors(const ModelSpec& spec, device::DTy
     return tensors;
 }
 
-/// An existing target is replaced only if it is an earlier export: nothing else of the user's is ever deleted.
-void check_replaceable(const fs::path& directory) {
+fs::path beside(const fs::path& directory, const char* suffix) {
+    fs::path path = fs::absolute(directory).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();  // a trailing slash
+    return path.parent_path() / (path.filename().string() + suffix);
+}
+
+/// Makes the empty folder the export grows in; what an interrupted export left there goes.
+fs::path make_temporary(const fs::path& directory) {
+    require_replaceable(directory);
+    fs::path temporary = beside(directory, ".tmp");
+    try {
+        fs::remove_all(temporary);
+        fs::create_directories(temporary);
+    } catch (const fs::filesystem_error& error) {
+        base::raise_file_error(base::FileUse::checkpoint, temporary.string(), error.what());
+    }
+    return temporary;
+}
+
+}  // namespace
+
+// An existing target is replaced only if it is an earlier export: nothing else of the user's is ever deleted.
+void require_replaceable(const fs::path& directory) {
     if (!fs::exists(directory)) return;
     if (!fs::is_directory(directory)) {
         base::raise_file_error(base::FileUse::checkpoint, directory.string(), "is a file, wanted a directory");
@@ -38,27 +59,6 @@ void check_replaceable(const fs::path& directory) {
         }
     }
 }
-
-fs::path beside(const fs::path& directory, const char* suffix) {
-    fs::path path = fs::absolute(directory).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();  // a trailing slash
-    return path.parent_path() / (path.filename().string() + suffix);
-}
-
-/// Makes the empty folder the export grows in; what an interrupted export left there goes.
-fs::path make_temporary(const fs::path& directory) {
-    check_replaceable(directory);
-    fs::path temporary = beside(directory, ".tmp");
-    try {
-        fs::remove_all(temporary);
-        fs::create_directories(temporary);
-    } catch (const fs::filesystem_error& error) {
-        base::raise_file_error(base::FileUse::checkpoint, temporary.string(), error.what());
-    }
-    return temporary;
-}
-
-}  // namespace
 
 struct HuggingFaceWriter::State {
     State(const fs::path& target, const ModelSpec& spec, const std::string& bookkeeping, device::DType dtype)

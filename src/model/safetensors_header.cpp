@@ -24,6 +24,7 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kLengthBytes = 8;
 constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::size_t kMaxDimensions = 16;  // more than any tensor of a model has; messages repeat them
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 // Turns each broken rule into the exception of the file.
@@ -86,8 +87,9 @@ std::int64_t checked_bytes(const SafetensorsEntry& entry, const Rules& rules) {
     // From the last dimension up, so that the size of a row is proven too, even where the first dimension is zero.
     std::int64_t bytes = safetensors_element_bytes(entry.dtype);
     for (auto extent = entry.shape.rbegin(); extent != entry.shape.rend(); ++extent) {
-        const bool overflows = __builtin_mul_overflow(bytes, *extent, &bytes);
-        rules.require_of(entry.name, !overflows, "the size of " + describe(entry) + " overflows");
+        if (__builtin_mul_overflow(bytes, *extent, &bytes)) {
+            rules.require_of(entry.name, false, "the size of " + describe(entry) + " overflows");
+        }
     }
     return bytes;
 }
@@ -102,6 +104,9 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& value, const R
     rules.require_of(name, safetensors_element_bytes(entry.dtype) > 0, "unknown dtype '" + entry.dtype + "'");
     const Json& shape = member(value, "shape", name, rules);
     rules.require_of(name, shape.is_array(), "shape is not an array");
+    rules.require_of(
+        name, shape.size() <= kMaxDimensions,
+        "shape of " + std::to_string(shape.size()) + " dimensions, at most " + std::to_string(kMaxDimensions));
     for (const Json& extent : shape) entry.shape.push_back(read_count(extent, name, "shape", rules));
     const Json& offsets = member(value, "data_offsets", name, rules);
     rules.require_of(name, offsets.is_array() && offsets.size() == 2, "data_offsets is not a pair");

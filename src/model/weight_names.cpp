@@ -1,15 +1,15 @@
 #include "model/weight_names.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace mfsdp::model {
 
 namespace {
 
-constexpr const char* kGpt2Prefix = "transformer.";
+constexpr std::string_view kGpt2Prefix = "transformer.";
 constexpr std::size_t kMostNames = 10;
 
 std::string describe(const std::string& dtype, const std::vector<std::int64_t>& shape) {
@@ -23,8 +23,14 @@ std::string describe(const std::string& dtype, const std::vector<std::int64_t>& 
 }
 
 /// The causal masks that published gpt2 files hold as buffers: h.<i>.attn.bias and h.<i>.attn.masked_bias.
-bool is_mask_buffer(const std::string& name) {
-    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+bool is_mask_buffer(std::string_view name) {
+    if (name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
+    if (!name.starts_with("h.")) return false;
+    name.remove_prefix(2);
+    const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    if (digits == 0) return false;
+    name.remove_prefix(digits);
+    return name == ".attn.bias" || name == ".attn.masked_bias";
 }
 
 /// Collects everything that is wrong, so that one message tells all of it.
@@ -77,7 +83,7 @@ std::vector<std::int64_t> stored_shape(const ParameterSpec& parameter) {
 }
 
 std::string WeightNames::stored(const ParameterSpec& parameter) const {
-    return without_prefix && parameter.name.starts_with(kGpt2Prefix) ? parameter.name.substr(std::strlen(kGpt2Prefix))
+    return without_prefix && parameter.name.starts_with(kGpt2Prefix) ? parameter.name.substr(kGpt2Prefix.size())
                                                                      : parameter.name;
 }
 

@@ -2,6 +2,11 @@
 
 #include "support/catch.h"
 
+TEST_CASE("a message shows control characters of the names it holds, and does not end at a zero byte") {
+    const mfsdp::DataError error(std::string("data: a\x1b[31mb\0c\x7f: two\nlines \xc3\xa9", 30));
+    CHECK(std::string(error.what()) == "data: a\\u001b[31mb\\u0000c\\u007f: two\nlines \xc3\xa9");
+}
+
 TEST_CASE("a failed assertion names the condition, the place and the reason") {
     try {
         MFSDP_ASSERT(1 == 2, "one is two");

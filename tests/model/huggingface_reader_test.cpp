@@ -190,6 +190,11 @@ TEST_CASE("published gpt2 files without the prefix and with mask buffers are rea
     test::write_raw(plain / "model.safetensors", named);
     CHECK(import_model(directory.path(), spec) == import_model(plain.path(), spec));
     CHECK(HuggingFaceReader(plain.path(), spec).passed_over().empty());
+    for (const char* name : {"foo.attn.bias", "h.attn.bias", "h.0.x.attn.bias", "h.0.attn.bias.bias"}) {
+        auto more = tensors;
+        more.push_back({name, "F32", {}, std::string(4, 0)});
+        CHECK(refusal_of(more, gpt2_config()).find(std::string("unexpected ") + name) != std::string::npos);
+    }
 
     tensors.front().name = "transformer.wte.weight";  // with the prefix, the others without
     CHECK(refusal_of(tensors, gpt2_config()).find("missing transformer.wpe.weight") != std::string::npos);

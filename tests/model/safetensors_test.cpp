@@ -84,6 +84,8 @@ const Damage kDamages[] = {
      "tensor a: the size of F32 [4294967296,4294967296] overflows"},
     {R"({"a":{"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]}})", 0,
      "tensor a: the size of F32 [0,4294967296,4294967296] overflows"},
+    {R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}})", 4,
+     "tensor a: shape of 17 dimensions, at most 16"},
     {R"({"a":{"dtype":"F32","shape":[1]}})", 4, "tensor a: no data_offsets"},
     {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4, "tensor a: data_offsets is not a pair"},
     {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4.5]}})", 4,

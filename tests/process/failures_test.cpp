@@ -75,6 +75,10 @@ TEST_CASE("a run directory that cannot be written is an error at start, whatever
     refuses("mkdir metrics.jsonl", "metrics.jsonl: cannot open: Is a directory");
     refuses("rmdir logs; touch logs", "logs: cannot be created");
     refuses("mkdir logs/rank_00000.log", "rank_00000.log: the log cannot be opened");
+    check_refusal("rm -rf " + run.path("run") + "; mkdir " + run.path("run") + "; touch " + run.path("run/model") +
+                      "; " + under_mpirun(2, run.train()),
+                  4, "model: is a file, wanted a directory");
+    CHECK_FALSE(std::filesystem::exists(run.path("run/metrics.jsonl")));
     refuses("ln -s /dev/full config.resolved.json.tmp", "No space left on device");
 }
 

@@ -20,9 +20,12 @@ enum class ExitCode : int {
 
 /// Base of every exception of this project. The message is a sentence that starts with the place (`config:`,
 /// `data: <file>:`) and names the value found and the value wanted. Only `main` turns it into an exit code.
+///
+/// Names and values come from files: control characters in them are written as \u001b, so that a zero byte does not cut
+/// the message and no file commands the terminal that shows it. Lines stay lines.
 class Error : public std::runtime_error {
   public:
-    Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+    Error(ExitCode code, const std::string& message);
     [[nodiscard]] ExitCode code() const noexcept { return code_; }
 
   private:

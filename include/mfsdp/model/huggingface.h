@@ -52,12 +52,16 @@ class HuggingFaceReader {
     std::unique_ptr<State> state_;
 };
 
+/// CheckpointError if an export to `directory` would be refused because something else lies there: a file, or a folder
+/// that holds anything but config.json and model.safetensors.
+void require_replaceable(const std::filesystem::path& directory);
+
 /// Writes a Hugging Face directory, one parameter at a time, published by one rename when finished: an interrupted
 /// export leaves no directory with a config.json and half a model. It grows as `<directory>.tmp`.
 class HuggingFaceWriter {
   public:
-    /// An existing `directory` is replaced if it is an earlier export; if it holds anything but config.json and
-    /// model.safetensors, or on an I/O failure, CheckpointError.
+    /// An existing `directory` is replaced if it is an earlier export (require_replaceable); CheckpointError otherwise
+    /// and on an I/O failure.
     /// bookkeeping, dtype  as in huggingface_config; bfloat16 values are rounded from those given
     HuggingFaceWriter(const std::filesystem::path& directory, const ModelSpec& spec,
                       const std::string& bookkeeping = "{}", device::DType dtype = device::DType::float32);

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
@@ -129,6 +130,11 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 std::optional<JsonValue> read_json(std::string_view text, std::string_view place, std::vector<std::string>& errors) {
+    // The parser takes a zero byte for the end of its input and would not look at what follows.
+    if (text.find('\0') != std::string_view::npos) {
+        errors.push_back(std::string("config: ").append(place).append(": contains a zero byte"));
+        return std::nullopt;
+    }
     TreeBuilder builder(place, errors);
     const bool read = nlohmann::json::sax_parse(text.begin(), text.end(), &builder,
                                                 nlohmann::json::input_format_t::json, /*strict=*/true,
@@ -137,6 +143,12 @@ std::optional<JsonValue> read_json(std::string_view text, std::string_view place
 }
 
 std::optional<JsonValue> read_json_file(const std::string& path, std::vector<std::string>& errors) {
+    // Opening a pipe would wait for its writer.
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+        errors.push_back("config: " + message_text(path) + ": cannot be read: not a regular file");
+        return std::nullopt;
+    }
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     // Opening a directory succeeds on Linux; only reading tells.

@@ -32,7 +32,7 @@ std::vector<KeyRow> parallel_and_precision_keys() {
         integer("parallel.mesh.replicate", "1")
             .meaning("rank = replica x shard + place in the shard group")
             .later({"1"}),
-        integer("parallel.mesh.shard").meaning("null: the number of ranks").at_least(1).ceiling(2147483647),
+        integer("parallel.mesh.shard").meaning("null: the number of ranks").at_least(1).ceiling(1048576),
         owning(name("parallel.planner.policy", "\"balanced\"")
                    .meaning("longest first over all units, on: the larger of the two weighted shares; resident bytes; "
                             "optimizer work; nothing")

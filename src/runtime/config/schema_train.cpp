@@ -31,7 +31,8 @@ std::vector<KeyRow> data_and_train_keys() {
         integer("train.global_batch_size")
             .meaning("sequences per step, a multiple of the former")
             .required()
-            .at_least(1),
+            .at_least(1)
+            .ceiling(16777216),  // each has its losses in the tables of a step
         integer("train.seed", "1234")
             .meaning("initial weights, equal for every number of ranks")
             .at_least_zero()
@@ -110,7 +111,7 @@ std::vector<KeyRow> checkpoint_and_telemetry_keys() {
             .meaning("compute threads per rank; null: OMP_NUM_THREADS if set (of a list the first number), else cores "
                      "/ ranks on the node")
             .at_least(1)
-            .ceiling(2147483647),
+            .ceiling(4096),
     };
 }
 

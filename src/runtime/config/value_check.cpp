@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace mfsdp::runtime {
 
@@ -79,15 +80,20 @@ class ValueCheck {
     bool check_number(JsonValue& value) {
         if (!value.is(Kind::number) && !value.is(Kind::integer)) return wrong_type(value);
         value.kind = Kind::number;
-        return within_limits(value.number) || not_allowed(value);
+        if (!within_limits(value.number)) return not_allowed(value);
+        // Most numbers end as float32: there a larger one would be infinite, a smaller one zero.
+        const double size = std::abs(value.number);
+        constexpr double kLargest = std::numeric_limits<float>::max(), kSmallest = std::numeric_limits<float>::min();
+        if (size <= kLargest && (size == 0.0 || size >= kSmallest)) return true;
+        return fail(value, "must be representable in float32");
     }
 
     bool check_string(const JsonValue& value) {
         if (!value.is(Kind::string)) return wrong_type(value);
         // A path with a zero byte would silently name another file.
         const bool may_be_empty = row_.default_json == "\"\"";
-        const bool usable = (may_be_empty || !value.text.empty()) && value.text.find('\0') == std::string::npos;
-        return usable || not_allowed(value);
+        if (value.text.find('\0') != std::string::npos) return fail(value, "must not contain a zero byte");
+        return may_be_empty || !value.text.empty() || not_allowed(value);
     }
 
     bool check_name(const JsonValue& value) {

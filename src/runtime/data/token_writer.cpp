@@ -65,6 +65,7 @@ TokenSetWriter::TokenSetWriter(Options options) : options_(std::move(options)) {
     MFSDP_ASSERT(
         options_.max_tokens_per_file >= 1 && options_.max_tokens_per_file <= std::numeric_limits<std::int32_t>::max(),
         "a header counts tokens in 31 bits");
+    if (options_.directory.empty()) throw ConfigError("tokenize: output: must be the path of a folder to make");
     // A path that ends with a slash would put the unfinished folder inside the final one.
     while (options_.directory.size() > 1 && options_.directory.ends_with('/')) options_.directory.pop_back();
     std::error_code error;

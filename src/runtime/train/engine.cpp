@@ -8,6 +8,7 @@
 #include <cmath>
 #include <exception>
 #include <iterator>
+#include <limits>
 
 namespace mfsdp::runtime {
 
@@ -220,6 +221,8 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
     result.loss = facts.loss.sum / targets;
     result.z_loss = options_.z_loss * facts.loss.log_z_squares / targets;
     result.grad_norm = optim::gradient_norm(facts.squares, facts.loss.targets);
+    // Rows that are not finite are left out of the exact sum: it is no norm then.
+    if (facts.nonfinite_rows > 0) result.grad_norm = std::numeric_limits<double>::quiet_NaN();
     result.skipped = facts.nonfinite_rows > 0 || !std::isfinite(result.loss) || !std::isfinite(result.z_loss) ||
                      !std::isfinite(result.grad_norm);
     if (result.skipped) return result;

@@ -4,6 +4,7 @@
 #include "mfsdp/runtime/config/names.h"
 #include "mfsdp/runtime/train/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+constexpr double kMostGibibytes = 1e9;  // bytes stay inside int64
 
 std::string fit_text(const PlanReport& report) {
     const Fit& fit = *report.fit;
@@ -101,8 +103,9 @@ PlanReport make_plan_report(const TrainConfig& config, const PlanQuestion& quest
     choose_transfers(report.run);
     report.rehearsals = rehearse_all(report.run);
     report.searched = question.memory_gib.has_value();
-    const std::int64_t limit =
-        report.searched ? std::llround(*question.memory_gib * kGibibyte) : machine_memory() / ranks;
+    const std::int64_t limit = report.searched
+                                   ? std::llround(std::min(*question.memory_gib, kMostGibibytes) * kGibibyte)
+                                   : machine_memory() / ranks;
     report.fit = fit(report.rehearsals, limit);
     if (!report.searched) return report;
     report.largest_micro_batch = largest_micro_batch(report.config, ranks, limit);

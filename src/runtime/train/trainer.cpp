@@ -16,6 +16,7 @@
 #include "mfsdp/runtime/telemetry/progress.h"
 #include "mfsdp/runtime/telemetry/run_directory.h"
 #include "mfsdp/runtime/train/evaluation.h"
+#include "mfsdp/runtime/train/export.h"
 #include "mfsdp/runtime/train/launch.h"
 #include "mfsdp/runtime/train/rehearsal.h"
 #include "mfsdp/runtime/train/report.h"
@@ -95,6 +96,9 @@ class Trainer {
     void run_evaluation(std::int64_t step);
     void run_sample(std::int64_t step);
     void export_model();
+    [[nodiscard]] std::filesystem::path export_directory() const {
+        return std::filesystem::path(config_.telemetry.run_dir) / "model";
+    }
     void finish();
     [[nodiscard]] std::vector<comm::StartupFacts> startup_facts() const;
     /// Every `interval` steps and after the last one; never if 0.
@@ -171,6 +175,7 @@ void Trainer::plan() {
 void Trainer::open_sinks() {
     LogOptions log{resolve_log_level(config_), communicator_.rank(), communicator_.rank() == 0, false, ""};
     if (communicator_.rank() == 0) {
+        if (config_.checkpoint.export_at_end) model::require_replaceable(export_directory());
         const std::vector<std::string> choices{"parallel.mesh.shard=" + std::to_string(plan_->mesh.shard),
                                                "threads=" + std::to_string(threads_), "device=cpu"};
         sinks_ = std::make_unique<Sinks>(config_, print_resolved_config(config_, choices));
@@ -347,23 +352,9 @@ void Trainer::run_sample(std::int64_t step) {
 }
 
 void Trainer::export_model() {
-    const std::filesystem::path directory = std::filesystem::path(config_.telemetry.run_dir) / "model";
-    std::unique_ptr<model::HuggingFaceWriter> writer;
-    run_together(communicator_, [&] {
-        if (sinks_)
-            writer = std::make_unique<model::HuggingFaceWriter>(directory, plan_->spec, config_.model_bookkeeping,
-                                                                plan_->engine.store.param_dtype);
-    });
-    std::vector<float> values;
-    for (std::size_t i = 0; i < plan_->spec.parameters.size(); ++i) {
-        const model::ParameterSpec& parameter = plan_->spec.parameters[i];
-        if (sinks_) values.resize(static_cast<std::size_t>(parameter.count()));
-        engine_->weights().collect(static_cast<std::int64_t>(i), values);
-        if (writer) writer->write(parameter, values);
-    }
-    run_together(communicator_, [&] {
-        if (writer) writer->finish();
-    });
+    const std::filesystem::path directory = export_directory();
+    export_weights(engine_->weights(), plan_->spec, communicator_,
+                   {directory, config_.model_bookkeeping, plan_->engine.store.param_dtype});
     if (sinks_) log_->info("wrote the final weights to " + directory.string());
 }
 

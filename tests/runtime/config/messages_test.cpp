@@ -97,6 +97,10 @@ TEST_CASE("a value outside of its range is told the allowed one") {
         {&kGpt2, {"optimizer.clip_grad=-1"}, "config: optimizer.clip_grad = -1: must be >= 0"},
         {&kGpt2, {"optimizer.lr=0"}, "config: optimizer.lr = 0: must be > 0"},
         {&kGpt2, {"optimizer.lr=1e-400"}, "config: optimizer.lr = 1e-400: must be > 0"},
+        {&kGpt2,
+         {"optimizer.element.eps=1e-320"},
+         "config: optimizer.element.eps = 1e-320: must be representable in float32"},
+        {&kGpt2, {"optimizer.lr=1e39"}, "config: optimizer.lr = 1e39: must be representable in float32"},
         {&kGpt2, {"train.steps=0"}, "config: train.steps = 0: must be >= 1"},
         {&kGpt2, {"train.seed=-5"}, "config: train.seed = -5: must be >= 0"},
         {&kGpt2,
@@ -246,7 +250,7 @@ TEST_CASE("keys that contradict each other give the message of the pair") {
          {"data.format=bytes", "model.vocab_size=256"},
          "config: model.vocab_size = 256: the byte tokenizer needs >= 257"},
         {&kGpt2,
-         {"train.steps=9007199254740992", "train.global_batch_size=9007199254740992"},
+         {"train.steps=9007199254740992", "train.global_batch_size=16777216"},
          "config: train.steps x global_batch_size x seq_len: more tokens than 64 bits count, must be < 2^63"},
     });
 }

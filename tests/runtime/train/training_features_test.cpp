@@ -306,6 +306,8 @@ TEST_CASE("a step that is not finite on one rank leaves all state untouched on e
                 INFO("strategy " << static_cast<int>(strategy) << ", ranks " << ranks);
                 const TrainingOutcome outcome = run_training(c);
                 CHECK(outcome.skipped == std::vector<bool>{false, false, true, false});
+                REQUIRE(outcome.norms.size() == 4);
+                CHECK(std::isnan(outcome.norms[2]));  // not the norm of the rows that are finite
                 CHECK(outcome.losses.back() == reference.losses.back());
                 require_same_weights(outcome, reference);
             }
