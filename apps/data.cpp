@@ -1,5 +1,6 @@
 // mfsdp-data: makes, shows and checks token files.
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/runtime/config/parse_config.h"
 #include "mfsdp/runtime/data/inspect.h"
 #include "mfsdp/runtime/data/tokenize.h"
@@ -9,10 +10,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -48,8 +51,11 @@ CLI::Option* add_choice(CLI::App& app, const std::string& option, Value& value,
         ->default_str(standard);
 }
 
-std::string count(std::int64_t number, const std::string& thing) {
-    return std::to_string(number) + ' ' + thing + (number == 1 ? "" : "s");
+/// Three digits and no exponent: "3.26", "512".
+std::string rate_text(double value) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(value < 10 ? 2 : value < 100 ? 1 : 0) << value;
+    return text.str();
 }
 
 class Tokenize {
@@ -89,15 +95,17 @@ class Tokenize {
         const auto tokenizer = runtime::make_tokenizer(tokenizer_, end_of_document_);
         const runtime::TokenizeReport report = runtime::tokenize_files(options_, *tokenizer);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        std::cout << count(report.text_files, "text file") << ", " << count(report.text_bytes, "byte") << ": "
-                  << count(report.documents, "document") << ", " << count(report.tokens, "token") << " in "
-                  << count(report.token_files, "file") << " of " << options_.output.directory << "; "
-                  << static_cast<double>(report.text_bytes) / 1e6 / seconds << " MB/s\n";
+        std::cout << base::counted(report.text_files, "text file") << ", " << base::counted(report.text_bytes, "byte")
+                  << ": " << base::counted(report.documents, "document") << ", "
+                  << base::counted(report.tokens, "token") << " in " << base::counted(report.token_files, "file")
+                  << " of " << options_.output.directory << "; "
+                  << rate_text(static_cast<double>(report.text_bytes) / 1e6 / seconds) << " MB/s\n";
         if (report.empty_documents > 0) {
-            std::cout << count(report.empty_documents, "document") << " without text left out\n";
+            std::cout << base::counted(report.empty_documents, "document") << " without text left out\n";
         }
         if (report.replaced_parts > 0) {
-            std::cout << count(report.replaced_parts, "part") << " of the text, not UTF-8, replaced by U+FFFD\n";
+            std::cout << base::counted(report.replaced_parts, "part")
+                      << " of the text, not UTF-8, replaced by U+FFFD\n";
         }
     }
 
@@ -185,8 +193,8 @@ class Validate {
                             : runtime::validate_run_data(runtime::parse_train_config(config_, overrides_));
         for (const std::string& problem : report.problems) std::cerr << problem << '\n';
         const auto problems = static_cast<std::int64_t>(report.problems.size());
-        std::cout << count(report.files, "file") << ", " << count(report.tokens, "token") << ": "
-                  << (problems == 0 ? "no problems" : count(problems, "problem")) << '\n';
+        std::cout << base::counted(report.files, "file") << ", " << base::counted(report.tokens, "token") << ": "
+                  << (problems == 0 ? "no problems" : base::counted(problems, "problem")) << '\n';
         return problems == 0;
     }
 

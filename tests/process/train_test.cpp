@@ -215,7 +215,7 @@ TEST_CASE("a run that the machine has no memory for is refused before anything i
         run_command(run.train("--set model.n_layer=12 --set model.n_embd=49152 --set model.n_head=48"), 60);
     INFO(result.output);
     CHECK(result.exit_code == 2);
-    CHECK(count_of(result.output, "ranks on this machine, which has") == 1);
+    CHECK(count_of(result.output, "1 rank on this machine, which has") == 1);
     CHECK(count_of(result.output, "weights") == 1);
 }
 

@@ -1,14 +1,12 @@
 #include "mfsdp/runtime/bench/environment.h"
 
+#include "mfsdp/base/host_name.h"
 #include "mfsdp/comm/library_version.h"
 #include "mfsdp/device/library_version.h"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <thread>
-
-#include <unistd.h>
 
 namespace mfsdp::runtime {
 
@@ -22,12 +20,6 @@ std::string processor_name() {
         if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
     }
     return "unknown";
-}
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-    return name.data();
 }
 
 std::string compiler_name() {
@@ -52,7 +44,7 @@ BenchEnvironment describe_environment(const std::string& program, const comm::Co
     if (const std::string transport = comm::library_version(); !transport.empty()) {
         environment.libraries.append(environment.libraries.empty() ? "" : "; ").append(transport);
     }
-    environment.host = host_name();
+    environment.host = base::host_name();
     environment.processor = processor_name();
     environment.cores = std::max(1U, std::thread::hardware_concurrency());
     environment.device = device.description();

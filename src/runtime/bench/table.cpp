@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/bench/table.h"
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/base/error.h"
 
 #include <algorithm>
@@ -90,8 +91,8 @@ std::string bench_text(const BenchTable& table, const BenchEnvironment& environm
     std::string text = environment.program + " " + table.benchmark + "; " + environment.compiler;
     if (!environment.libraries.empty()) text += "; " + environment.libraries;
     text += '\n' + environment.host + ": " + environment.processor + ", " + std::to_string(environment.cores) +
-            " hardware threads; " + std::to_string(environment.ranks) + " ranks on " +
-            std::to_string(environment.nodes) + " nodes x " + std::to_string(environment.threads) + " threads; " +
+            " hardware threads; " + base::counted(environment.ranks, "rank") + " on " +
+            base::counted(environment.nodes, "node") + " x " + base::counted(environment.threads, "thread") + "; " +
             environment.device + '\n';
     for (const auto& [name, value] : table.facts) text += name + ": " + fact_text(value) + '\n';
     if (!table.rows.empty()) text += '\n' + rows_text(table);

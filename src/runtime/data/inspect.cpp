@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/data/inspect.h"
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/base/error.h"
 #include "mfsdp/runtime/data/file_patterns.h"
 #include "mfsdp/runtime/data/token_file.h"
@@ -106,7 +107,7 @@ class InspectedFile {
 };
 
 std::string total_line(std::size_t files, std::int64_t tokens, std::int64_t seq_len) {
-    std::string text = "all: " + std::to_string(files) + " files, " + std::to_string(tokens) + " tokens";
+    std::string text = "all: " + base::counted(files, "file") + ", " + base::counted(tokens, "token");
     if (seq_len > 0) {
         const std::int64_t samples = (tokens - 1) / seq_len;
         text += ", " + std::to_string(samples) + " samples of " + std::to_string(seq_len) + " tokens, " +

@@ -73,8 +73,8 @@ class HeaderCheck {
             layout.token_bytes = 4;
             return require_version(words[1], kLlama3Version);
         }
-        return require(false,
-                       "unknown magic " + std::to_string(words[0]) + "; for raw text set data.format = \"bytes\"");
+        return require(false, "unknown magic " + std::to_string(words[0]) +
+                                  "; for raw text set data.format = \"bytes\" (mfsdp-data: --format bytes)");
     }
 
     bool recognise_llmq(const TokenHeader& words) {

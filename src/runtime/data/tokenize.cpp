@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/data/tokenize.h"
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/base/error.h"
 #include "mfsdp/runtime/data/file_patterns.h"
 
@@ -111,7 +112,7 @@ class Documents {
     void finish() {
         flush();
         if (writer_.tokens() == 0) {
-            throw DataError("data: " + std::to_string(report_.text_files) + " files hold no text to tokenize");
+            throw DataError("data: no text to tokenize in " + base::counted(report_.text_files, "file"));
         }
         writer_.finish();
         report_.tokens = writer_.tokens();

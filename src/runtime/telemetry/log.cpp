@@ -2,6 +2,8 @@
 
 #include "mfsdp/base/error.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <vector>
 
@@ -40,6 +42,14 @@ spdlog::sink_ptr open_file_sink(const LogOptions& options) {
 
 struct Log::Sinks {
     spdlog::logger logger{"mfsdp"};
+
+    void log(spdlog::level::level_enum level, std::string_view message) {
+        while (!message.empty()) {
+            const std::size_t end = std::min(message.find('\n'), message.size());
+            logger.log(level, spdlog::string_view_t(message.substr(0, end)));
+            message.remove_prefix(std::min(end + 1, message.size()));
+        }
+    }
 };
 
 Log::Log(const LogOptions& options) : sinks_(std::make_unique<Sinks>()) {
@@ -68,9 +78,9 @@ Log::~Log() = default;
 Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 
-void Log::debug(std::string_view message) { sinks_->logger.log(spdlog::level::debug, spdlog::string_view_t(message)); }
-void Log::info(std::string_view message) { sinks_->logger.log(spdlog::level::info, spdlog::string_view_t(message)); }
-void Log::warn(std::string_view message) { sinks_->logger.log(spdlog::level::warn, spdlog::string_view_t(message)); }
-void Log::error(std::string_view message) { sinks_->logger.log(spdlog::level::err, spdlog::string_view_t(message)); }
+void Log::debug(std::string_view message) { sinks_->log(spdlog::level::debug, message); }
+void Log::info(std::string_view message) { sinks_->log(spdlog::level::info, message); }
+void Log::warn(std::string_view message) { sinks_->log(spdlog::level::warn, message); }
+void Log::error(std::string_view message) { sinks_->log(spdlog::level::err, message); }
 
 }  // namespace mfsdp::runtime

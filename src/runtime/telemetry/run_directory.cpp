@@ -1,6 +1,7 @@
 #include "mfsdp/runtime/telemetry/run_directory.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/base/host_name.h"
 
 #include <cerrno>
 #include <cstring>
@@ -32,10 +33,11 @@ std::string holder(const FileDescriptor& lock) {
     return text.empty() ? "another process" : text;
 }
 
-std::string own_name() {
-    char host[256] = {};
-    const bool known = ::gethostname(host, sizeof(host) - 1) == 0;
-    return "process " + std::to_string(::getpid()) + " on " + (known ? host : "an unnamed host");
+std::string own_name() { return "process " + std::to_string(::getpid()) + " on " + base::host_name(); }
+
+// The files that a run leaves; read before this one opens any of them.
+bool holds_files_of_a_run(const std::string& path) {
+    return std::filesystem::exists(path + "/metrics.jsonl") || std::filesystem::exists(path + "/model");
 }
 
 }  // namespace
@@ -52,6 +54,7 @@ RunDirectory::RunDirectory(const std::string& path)
     const std::string name = own_name() + "\n";
     lock_.resize(0);
     lock_.write_exact(std::as_bytes(std::span(name)), 0);
+    had_a_run_ = holds_files_of_a_run(path_);
 }
 
 void RunDirectory::write_resolved_config(std::string_view json) const {

@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/train/plan_report.h"
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/base/error.h"
 #include "mfsdp/runtime/config/names.h"
 #include "mfsdp/runtime/train/report.h"
@@ -24,8 +25,8 @@ std::string fit_text(const PlanReport& report) {
     std::string text = "memory of a rank: " + bytes_text(fit.limit_bytes);
     if (!report.searched) {
         text.append(" (this machine's, for ")
-            .append(std::to_string(report.run.plan.ranks))
-            .append(" ranks; --memory-gib asks about others)");
+            .append(base::counted(report.run.plan.ranks, "rank"))
+            .append("; --memory-gib asks about others)");
     }
     text.append("\n  does it fit: ").append(fit.fits() ? "yes" : "no");
     text.append("; rank ")
@@ -36,8 +37,9 @@ std::string fit_text(const PlanReport& report) {
         text.append("; ")
             .append(std::to_string(fit.ranks_beyond))
             .append(" of ")
-            .append(std::to_string(report.run.plan.ranks))
-            .append(" ranks need more than there is");
+            .append(base::counted(report.run.plan.ranks, "rank"))
+            .append(fit.ranks_beyond == 1 ? " needs" : " need")
+            .append(" more than there is");
     }
     return text + "\n";
 }
@@ -52,8 +54,8 @@ std::string micro_batch_text(const PlanReport& report) {
     text.append(std::to_string(size)).append(" (a divisor of train.global_batch_size = ");
     text.append(std::to_string(report.config.train.global_batch_size))
         .append("), in ")
-        .append(std::to_string(micro_steps));
-    text.append(micro_steps == 1 ? " micro-step; " : " micro-steps; ")
+        .append(base::counted(micro_steps, "micro-step"))
+        .append("; ")
         .append(bytes_text(report.largest_micro_batch->fit.largest_bytes));
     if (const std::int64_t idle = micro_steps * ranks - micro_batches; idle > 0)
         text += "; " + describe_idle(idle, micro_steps * ranks);

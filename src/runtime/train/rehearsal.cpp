@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/train/rehearsal.h"
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/counting_device.h"
 #include "mfsdp/runtime/train/report.h"
@@ -80,7 +81,7 @@ std::int64_t machine_memory() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * s
 void require_memory(const Rehearsal& rehearsal, std::int64_t ranks_on_node) {
     const std::int64_t machine = machine_memory();
     if (rehearsal.total_memory() <= machine / ranks_on_node) return;
-    throw ConfigError("memory: " + std::to_string(ranks_on_node) + " ranks on this machine, which has " +
+    throw ConfigError("memory: " + base::counted(ranks_on_node, "rank") + " on this machine, which has " +
                       bytes_text(machine) + "; " + describe_memory(rehearsal) +
                       "; use a smaller train.micro_batch_size or more machines (mfsdp-plan shows what fits)");
 }

@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/train/trainer.h"
 
+#include "mfsdp/base/counted.h"
 #include "mfsdp/base/error.h"
 #include "mfsdp/base/hash64.h"
 #include "mfsdp/base/stopwatch.h"
@@ -40,6 +41,13 @@ namespace {
 ConsoleStyle console_style(const TrainConfig& config) {
     const bool unknown = config.telemetry.console == ConsoleStyle::automatic && started_by_launcher();
     return unknown ? ConsoleStyle::lines : config.telemetry.console;
+}
+
+std::string describe_earlier_run(const TrainConfig& config) {
+    std::string text = "telemetry.run_dir = " + config.telemetry.run_dir +
+                       " holds an earlier run: its metrics and logs go on, its config.resolved.json is replaced";
+    if (config.checkpoint.export_at_end) text += ", at the end also its model";
+    return text;
 }
 
 /// What rank 0 alone keeps: the run's directory and what is written to people and files.
@@ -241,14 +249,22 @@ void Trainer::announce() {
     hosts_ = host_of_rank(communicator_);
     if (!sinks_) return;
     for (const std::string& notice : config_.notices) log_->info(notice);
+    if (sinks_->directory.had_a_run()) log_->warn(describe_earlier_run(config_));
     const std::int64_t micro_steps = (plan_->engine.micro_batches + plan_->plan.ranks - 1) / plan_->plan.ranks;
     log_->info(describe_run(*plan_, config_, threads_, device_->description()));
     log_->info(optim::routing_table(plan_->spec, plan_->roles, std::string(name(config_.optimizer.matrix.name)),
                                     plan_->frozen));
     if (config_.init_from) log_->info("weights: from " + *config_.init_from);
     log_->info(describe_memory(rehearsal_));
+    log_->debug(describe_start(*plan_, config_, rehearsal_, communicator_.rank()));
+    for (std::size_t rank = 0; rank < hosts_.size(); ++rank) {
+        log_->debug("rank " + std::to_string(rank) + " is on " + hosts_[rank]);
+    }
+    for (const TokenFile& file : loader_->stream().files()) {
+        log_->debug("data: " + file.path + ": " + base::counted(file.tokens, "token"));
+    }
     if (const std::int64_t unused = loader_->unused_tokens(); unused > 0) {
-        log_->info("data: " + std::to_string(unused) + " tokens at the end are in no sample");
+        log_->info("data: no sample has the last " + base::counted(unused, "token"));
     }
     if (const std::int64_t idle = micro_steps * plan_->plan.ranks - plan_->engine.micro_batches; idle > 0) {
         log_->info(describe_idle(idle, micro_steps * plan_->plan.ranks));

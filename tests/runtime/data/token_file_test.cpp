@@ -117,7 +117,7 @@ TEST_CASE("each broken rule of header and size has its message") {
     CHECK(inspect_message(path, "") == place + "0 bytes, shorter than the 1024-byte header");
     CHECK(inspect_message(path, good.substr(0, 1023)) == place + "1023 bytes, shorter than the 1024-byte header");
     CHECK(inspect_message(path, token_header({42})) ==
-          place + "unknown magic 42; for raw text set data.format = \"bytes\"");
+          place + "unknown magic 42; for raw text set data.format = \"bytes\" (mfsdp-data: --format bytes)");
     CHECK(inspect_message(path, token_header({20240520, 2, 3})) ==
           place + "llm.c GPT-2 version 2 is not supported, expected 1");
     CHECK(inspect_message(path, token_header({20240801, 1, 3})) ==

@@ -213,7 +213,7 @@ TEST_CASE("an output that exists, text without documents and too small a kind ar
     write_file(folder / "a.txt", "");
     TokenizeOptions options = options_for(folder, {folder / "a.txt"});
     CHECK(message_of<DataError>([&] { (void)tokenize_files(options, *make_byte_tokenizer()); }) ==
-          "data: 1 files hold no text to tokenize");
+          "data: no text to tokenize in 1 file");
     write_file(folder / "a.txt", "x");
     for (const char* name : {"taken", "taken/", "dangling"}) {
         std::filesystem::create_directories(folder / "taken");

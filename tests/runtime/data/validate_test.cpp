@@ -77,7 +77,7 @@ TEST_CASE("all problems of all files are reported, those behind the first too") 
                 at("1.bin") + "token 1 is 300, the model has 120 ids",
                 at("1.bin") + "token 3 is 301, the model has 120 ids",
                 at("2.bin") + "5 bytes, shorter than the 1024-byte header",
-                at("3.bin") + "unknown magic 42; for raw text set data.format = \"bytes\"",
+                at("3.bin") + "unknown magic 42; for raw text set data.format = \"bytes\" (mfsdp-data: --format bytes)",
                 at("4.bin") + "2 bytes per token, expected 4", at("4.bin") + "mask flag 7, expected 0 or 1",
                 at("4.bin") + "tokenized for 200 ids, the model has 120",
                 at("5.bin") + "token 1 is -1, the model has 120 ids",

@@ -70,6 +70,20 @@ TEST_CASE("a log file has the messages at or above the level, with rank and leve
     CHECK(lines_of(options.file_path).size() == 4);
 }
 
+TEST_CASE("a message of several lines is logged line by line") {
+    const TemporaryDirectory folder;
+    LogOptions options;
+    options.console = false;
+    options.file_path = folder / "rank.log";
+    Log(options).info("a table\n  first row\n\n  last row\n");
+    const std::vector<std::string> lines = lines_of(options.file_path);
+    REQUIRE(lines.size() == 4);
+    CHECK(lines[0].ends_with(" rank 0 info: a table"));
+    CHECK(lines[1].ends_with(" rank 0 info:   first row"));
+    CHECK(lines[2].ends_with(" rank 0 info: "));
+    CHECK(lines[3].ends_with(" rank 0 info:   last row"));
+}
+
 TEST_CASE("console lines go to standard error and erase a progress bar if told to") {
     const TemporaryDirectory folder;
     {

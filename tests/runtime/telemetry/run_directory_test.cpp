@@ -32,6 +32,16 @@ TEST_CASE("a run directory is made with its parents and keeps the resolved confi
     CHECK(std::filesystem::is_directory(folder / "runs/first/logs"));
 }
 
+TEST_CASE("a run directory knows of an earlier run by what that one left") {
+    const TemporaryDirectory folder;
+    CHECK_FALSE(RunDirectory(folder / "run").had_a_run());
+    CHECK_FALSE(RunDirectory(folder / "run").had_a_run());  // a lock alone is no run
+    write_file(folder / "run/metrics.jsonl", "");
+    CHECK(RunDirectory(folder / "run").had_a_run());
+    std::filesystem::create_directories(folder / "exported/model");
+    CHECK(RunDirectory(folder / "exported").had_a_run());
+}
+
 TEST_CASE("a run directory has one holder, also among processes, and is free when that one ends") {
     const TemporaryDirectory folder;
     const std::string path = folder / "run";

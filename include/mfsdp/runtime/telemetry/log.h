@@ -28,7 +28,8 @@ class Log {
     Log(Log&&) noexcept;
     Log& operator=(Log&&) noexcept;
 
-    /// Messages below the level are dropped. The text is taken as it is: no format characters.
+    /// Messages below the level are dropped. The text is taken as it is, no format characters; each of its lines is
+    /// logged by itself, so that every line of a log file names time, rank and level.
     void debug(std::string_view message);
     void info(std::string_view message);
     void warn(std::string_view message);

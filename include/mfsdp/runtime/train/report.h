@@ -16,6 +16,10 @@ namespace mfsdp::runtime {
                                        const std::string& device);
 /// Memory of one rank by category, as rehearsed.
 [[nodiscard]] std::string describe_memory(const Rehearsal& rehearsal);
+/// For a closer look at a start: hashes, then what every group moves and how, pools, link costs and timeouts, a line
+/// each.
+[[nodiscard]] std::string describe_start(const RunPlan& run, const TrainConfig& config, const Rehearsal& rehearsal,
+                                         int rank);
 /// What is lost when ranks do not divide the micro-batches: `idle` of `slots` rank turns of a step have none.
 [[nodiscard]] std::string describe_idle(std::int64_t idle, std::int64_t slots);
 
