@@ -13,6 +13,13 @@ fail() {
     exit "$code"
 }
 
+# answer_help ARGUMENT...: with -h or --help alone prints the calling script's first comment, which begins with its usage.
+answer_help() {
+    case $* in
+        -h | --help) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$ROOT/scripts/$(basename "$0")" && exit 0 ;;
+    esac
+}
+
 # Open MPI, told by variables so that every mpirun below this shell obeys: more ranks than cores may start; they are
 # not bound to cores and give the core away while they wait (without that, eight ranks on two cores are a hundred times
 # slower); root may start them. Values that are already set stay.

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Puts text files into a folder as <name>.txt, the same files in the same order every time, and touches only what is new.
+# usage: scripts/prepare_text.sh TARGET [FILE_OR_FOLDER]
 #
-#   scripts/prepare_text.sh TARGET [FILE_OR_FOLDER]     default: the fortunes packages' plain-text files
+# Puts text files into the folder TARGET as <name>.txt, the same files in the same order every time, and touches only what
+# is new. Without a source: the plain-text files of the fortunes packages.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+answer_help "$@"
 export LC_ALL=C # order of bytes, not of a language
 
 [[ $# -eq 1 || $# -eq 2 ]] || fail 2 "usage: scripts/prepare_text.sh TARGET [FILE_OR_FOLDER]"

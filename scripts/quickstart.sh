@@ -50,7 +50,7 @@ started=$SECONDS
 if [[ $build == yes ]]; then
     scripts/setup.sh
     configure cpu cpu
-    build cpu mfsdp-train mfsdp-plan mfsdp-data
+    build cpu mfsdp-train mfsdp-plan mfsdp-data mfsdp-bench
 fi
 [[ -x build/cpu/bin/mfsdp-train ]] || fail 1 "build/cpu/bin/mfsdp-train is not there; run without --no-build"
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
+# usage: scripts/setup.sh [--tests]      --tests: also what scripts/test.sh needs
+#
 # Installs the distribution's packages that are missing, and nothing else; with none missing it takes no time and asks
 # for no rights. Debian 12, Ubuntu 24.04 and whatever has packages of these names.
-#
-#   scripts/setup.sh [--tests]      --tests: also what scripts/test.sh needs
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+answer_help "$@"
 
 # Without these nothing can be built or trained.
 required=(g++ cmake ninja-build nlohmann-json3-dev libspdlog-dev libcli11-dev catch2 libopenmpi-dev openmpi-bin)

@@ -5,6 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 usage() {
     cat <<'END'
 usage: scripts/test.sh [CTEST ARGUMENT]...
+  About 20 minutes on two cores; a second run builds only what is new.
   Sets up and builds as scripts/quickstart.sh does, with all tests; then runs, in one ctest:
     gate.*    clang-format on all sources, clang-tidy on what changed
     asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow]

@@ -47,8 +47,6 @@ class MpiSession {
         int initialized = 0;
         MPI_Initialized(&initialized);
         MFSDP_ASSERT(initialized == 0, "a process makes one MPI communicator in its life");
-        // Ranks may outnumber cores, where Open MPI's spinning waits cost a factor of a hundred. An own setting stays.
-        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
         int granted = MPI_THREAD_SINGLE;
         check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
         if (granted < MPI_THREAD_MULTIPLE) {
@@ -78,17 +76,11 @@ class OwnedComm {
     MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-std::int64_t environment_number(const char* variable) {
-    const char* text = std::getenv(variable);
-    return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
-}
-
 class MpiCommunicator final : public Communicator {
   public:
     MpiCommunicator() {
         check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-        refuse_singletons();
         requests_.reserve(kReservedRequests);
         free_.reserve(kReservedRequests);
         find_nodes();
@@ -159,15 +151,6 @@ class MpiCommunicator final : public Communicator {
   private:
     // Enough for the rounds of hundreds of ranks; more is allocated once.
     static constexpr std::size_t kReservedRequests = 4096;
-
-    // Open MPI 5 under an srun without PMIx starts N processes that are each rank 0 of 1.
-    void refuse_singletons() const {
-        if (size_ == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr &&
-            environment_number("SLURM_STEP_NUM_TASKS") > 1) {
-            throw ConfigError("comm: Slurm started " + std::to_string(environment_number("SLURM_STEP_NUM_TASKS")) +
-                              " tasks, but MPI sees one rank; start with srun --mpi=pmix or with mpirun");
-        }
-    }
 
     void find_nodes() {
         MPI_Comm node = MPI_COMM_NULL;

@@ -169,6 +169,7 @@ int run(const std::string& mode) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);  // more ranks than cores
     try {
         return run(argc == 2 ? argv[1] : "");
     } catch (const Error& error) {

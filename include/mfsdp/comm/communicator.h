@@ -43,7 +43,9 @@ class Communicator {
 
     /// A handle for test(); done when the data may be reused (send) or read (receive).
     using Request = std::int64_t;
+    /// Starts a message and returns at once; its bytes must stay until it is done.
     [[nodiscard]] virtual Request post_send(const Message& message) = 0;
+    /// Offers memory for a message and returns at once; the bytes are there when it is done.
     [[nodiscard]] virtual Request post_receive(const Message& message) = 0;
     /// True once; the handle is dead afterwards. CommunicationError if the transfer failed.
     [[nodiscard]] virtual bool test(Request request) = 0;
@@ -68,7 +70,7 @@ class Communicator {
 /// Whether this build has MPI.
 [[nodiscard]] bool mpi_available();
 /// All ranks of mpirun or srun; initialises MPI (threads: multiple) and finalises it when destroyed. ConfigError if MPI
-/// is not in this build, grants no threads, or (formats.md section 5) srun without PMIx started singletons.
+/// is not in this build or grants no threads. One rank is no error: whoever knows how the process was started judges.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator();
 
 /// N ranks as threads of one process, for tests. `ranks[r]` is rank r's communicator; a send ends only with its

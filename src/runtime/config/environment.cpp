@@ -25,6 +25,14 @@ bool launched_alone() {
     return is_told;
 }
 
+std::int64_t slurm_tasks() {
+    const char* const text = std::getenv("SLURM_STEP_NUM_TASKS");
+    if (text == nullptr || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return 0;
+    return std::strtoll(text, nullptr, 10);
+}
+
+void let_mpi_yield_when_idle() { ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); }
+
 int resolve_threads(const TrainConfig& config, std::int64_t ranks_on_node) {
     if (config.threads.has_value()) return static_cast<int>(*config.threads);
     if (const char* const text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {

@@ -1,5 +1,6 @@
 #include "mfsdp/runtime/train/launch.h"
 
+#include "mfsdp/base/host_name.h"
 #include "mfsdp/runtime/config/environment.h"
 
 #include "runtime/train/watchdog.h"
@@ -12,8 +13,6 @@
 #include <new>
 #include <span>
 #include <vector>
-
-#include <unistd.h>
 
 namespace mfsdp::runtime {
 
@@ -36,13 +35,7 @@ Outcome failure(ExitCode code, const char* message) {
     return outcome;
 }
 
-using HostName = std::array<char, 256>;
-
-HostName host_name() {
-    HostName host{};
-    if (gethostname(host.data(), host.size() - 1) != 0) std::strncpy(host.data(), "unknown", host.size() - 1);
-    return host;
-}
+using HostName = std::array<char, 256>;  // fixed size, because it is exchanged
 
 }  // namespace
 
@@ -69,10 +62,16 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
 
 std::unique_ptr<comm::Communicator> make_communicator(std::int64_t init_timeout_seconds) {
     if (!started_by_launcher() || (!comm::mpi_available() && launched_alone())) return comm::make_self_communicator();
+    let_mpi_yield_when_idle();
     const auto seconds = static_cast<double>(init_timeout_seconds);
     const Watchdog watchdog(seconds, "comm: start of MPI: not all ranks came within " +
                                          std::to_string(init_timeout_seconds) + " s (parallel.init_timeout_seconds)");
     std::unique_ptr<comm::Communicator> communicator = comm::make_mpi_communicator();
+    // Open MPI 5 under an srun without PMIx starts N processes that are each rank 0 of 1.
+    if (communicator->size() == 1 && slurm_tasks() > 1) {
+        throw ConfigError("launch: Slurm started " + std::to_string(slurm_tasks()) +
+                          " tasks, but MPI sees one rank; start with srun --mpi=pmix or with mpirun");
+    }
     communicator->set_timeout_seconds(seconds);
     return communicator;
 }
@@ -83,7 +82,8 @@ void outlive_lost_outputs() {
 }
 
 std::vector<std::string> host_of_rank(comm::Communicator& communicator) {
-    const HostName mine = host_name();
+    HostName mine{};
+    std::strncpy(mine.data(), base::host_name().c_str(), mine.size() - 1);
     std::vector<HostName> all(static_cast<std::size_t>(communicator.size()));
     communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
     std::vector<std::string> hosts;
@@ -92,7 +92,7 @@ std::vector<std::string> host_of_rank(comm::Communicator& communicator) {
 }
 
 std::string rank_and_host(const comm::Communicator& communicator) {
-    return "rank " + std::to_string(communicator.rank()) + " (host " + host_name().data() + ")";
+    return "rank " + std::to_string(communicator.rank()) + " (host " + base::host_name() + ")";
 }
 
 int end_job(comm::Communicator& communicator) {

@@ -5,6 +5,7 @@
 #include "support/catch.h"
 
 #include <cstdlib>
+#include <string>
 
 using namespace mfsdp::runtime;
 
@@ -41,6 +42,25 @@ TEST_CASE("a launcher is known by its variables, and whether it started one rank
     const Variable tasks("SLURM_STEP_NUM_TASKS", "4");
     CHECK(started_by_launcher());
     CHECK_FALSE(launched_alone());
+}
+
+TEST_CASE("Slurm tells how many tasks there are where no mpirun does") {
+    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) ::unsetenv(name);
+    CHECK(slurm_tasks() == 0);
+    const Variable tasks("SLURM_STEP_NUM_TASKS", "4");
+    CHECK(slurm_tasks() == 4);
+    const Variable size("OMPI_COMM_WORLD_SIZE", "4");
+    CHECK(slurm_tasks() == 0);
+}
+
+TEST_CASE("MPI is asked to give way, unless the user has decided") {
+    constexpr const char* kName = "OMPI_MCA_mpi_yield_when_idle";
+    ::unsetenv(kName);
+    let_mpi_yield_when_idle();
+    CHECK(std::string(std::getenv(kName)) == "1");
+    const Variable own(kName, "0");
+    let_mpi_yield_when_idle();
+    CHECK(std::string(std::getenv(kName)) == "0");
 }
 
 TEST_CASE("threads follow the configuration then OMP_NUM_THREADS then cores and ranks of the node") {

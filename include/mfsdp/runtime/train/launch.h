@@ -25,7 +25,8 @@ void run_together(comm::Communicator& communicator, const std::function<void()>&
 /// The ranks of this process's job: MPI if a launcher started it, else one rank alone.
 ///
 /// Ends the process with exit code 6 if MPI has not started within `init_timeout_seconds`, and gives the host exchanges
-/// that follow the same limit. A program without MPI, started as one of several tasks, throws a ConfigError.
+/// that follow the same limit. ConfigError for a program without MPI that is one of several tasks, and where
+/// an srun without PMIx started every task as rank 0 of 1.
 [[nodiscard]] std::unique_ptr<comm::Communicator> make_communicator(std::int64_t init_timeout_seconds);
 
 /// Lets a write to a full file or a closed pipe fail instead of ending the process by a signal: what is lost is that
