@@ -15,7 +15,8 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/mfsdpConfig.cmake
 
 # git_revision() is the programs' alone, but its header is small and says so.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mfsdp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# As in the tree, for the pages name each other by their places.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/LICENSE
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/mfsdp)

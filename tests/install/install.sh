@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs a build into a folder of its own and uses what lies there: a program, and the libraries from another project.
+# Installs a build into a folder of its own and uses what lies there: a program, the links of the pages, and the libraries
+# from another project.
 #
 #   tests/install/install.sh BUILD_FOLDER
 set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -11,10 +13,12 @@ cmake --install "$build" --prefix "$prefix" >"$scratch/log" || { cat "$scratch/l
 
 "$prefix/bin/mfsdp-plan" --version
 "$prefix/bin/mfsdp-plan" --version | grep -E '^mfsdp-plan [0-9]+\.[0-9]+\.[0-9]+ \(git ([0-9a-f]{12}\+?|unknown)\)$'
-"$prefix/bin/mfsdp-plan" --config "$prefix/share/mfsdp/configs/gpt_7b.json" --plan-only | tail -n 1
-for file in share/doc/mfsdp/README.md share/doc/mfsdp/config.md share/doc/mfsdp/LICENSE share/mfsdp/configs/schema.json; do
+"$prefix/bin/mfsdp-plan" --config "$prefix/share/mfsdp/configs/gpt_7b.json" --world 8 --plan-only | tail -n 1
+for file in share/doc/mfsdp/README.md share/doc/mfsdp/docs/config.md share/doc/mfsdp/LICENSE share/mfsdp/configs/schema.json; do
     [[ -s $prefix/$file ]] || { echo "$file is not installed" >&2; exit 1; }
 done
+
+"$root/tests/tree/links.sh" "$prefix/share/doc/mfsdp"
 
 mkdir "$scratch/other"
 cat >"$scratch/other/CMakeLists.txt" <<'END'

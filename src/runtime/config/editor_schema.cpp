@@ -121,7 +121,7 @@ void add_key(Json& root, const KeyRow& row) {
     } else {
         section["properties"][part] = value_schema(row);
     }
-    // A Hugging Face file may give the model's required keys instead.
+    // A Hugging Face file may give the model's required keys instead: require_model_keys.
     if (row.required && row.scopes.empty() && !row.path.starts_with("model.")) section["required"].push_back(part);
 }
 
@@ -161,6 +161,38 @@ void add_choices(Json& root, const KeyRow& selector) {
     }
 }
 
+bool belongs_to(const KeyRow& row, std::string_view family) {
+    return std::any_of(row.scopes.begin(), row.scopes.end(), [&](const KeyScope& scope) {
+        return std::find(scope.values.begin(), scope.values.end(), family) != scope.values.end();
+    });
+}
+
+/// What the model must say where no Hugging Face file is named that could: for every family, and for each its own
+/// sizes.
+void require_model_keys(Json& root) {
+    const std::string prefix = "model.";
+    const KeyRow& selector = *std::find_if(schema().begin(), schema().end(),
+                                           [](const KeyRow& row) { return row.path == "model.model_type"; });
+    std::vector<std::string_view> families{""};
+    families.insert(families.end(), selector.names.begin(), selector.names.end());
+    for (const std::string_view family : families) {
+        Json condition{{"properties", {{"hf_config", {{"type", "null"}}}, {"init_from", {{"type", "null"}}}}}};
+        if (!family.empty()) {
+            condition["properties"]["model_type"]["const"] = family;
+            condition["required"] = {"model_type"};
+        }
+        Json keys = Json::array();
+        for (const KeyRow& row : schema()) {
+            const bool wanted = row.required && row.path.starts_with(prefix) &&
+                                (family.empty() ? row.scopes.empty() : belongs_to(row, family));
+            if (wanted) keys.push_back(row.path.substr(prefix.size()));
+        }
+        if (keys.empty()) continue;
+        holder(root, selector.path)["allOf"].push_back(
+            {{"if", std::move(condition)}, {"then", {{"required", std::move(keys)}}}});
+    }
+}
+
 }  // namespace
 
 std::string editor_schema() {
@@ -178,6 +210,7 @@ std::string editor_schema() {
         });
         if (selects) add_choices(root, row);
     }
+    require_model_keys(root);
     for (const char* const section : {"data", "train", "optimizer"}) root["required"].push_back(section);
     root["required"].insert(root["required"].begin(), "model");
     return root.dump(2) + "\n";

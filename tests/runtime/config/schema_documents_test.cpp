@@ -131,7 +131,10 @@ TEST_CASE("the schema for editors accepts every configuration of the tree, and w
     for (const auto& entry : std::filesystem::directory_iterator(kTree / "configs")) {
         if (entry.path().filename() == "schema.json") continue;
         INFO(entry.path());
-        CHECK(accepts(json::parse(read_text(entry.path()), nullptr, true, true)));
+        const json document = json::parse(read_text(entry.path()), nullptr, true, true);
+        CHECK(accepts(document));
+        // An example runs on as many ranks as it is started with.
+        CHECK_FALSE(document.contains("/parallel/mesh"_json_pointer));
         ++files;
     }
     REQUIRE(files >= 4);
@@ -156,6 +159,27 @@ TEST_CASE("the schema for editors refuses what one look at a file shows to be wr
     json without_steps = json::parse(kGpt2, nullptr, true, true);
     without_steps["train"].erase("steps");
     CHECK_FALSE(accepts(without_steps));
+}
+
+TEST_CASE("the schema for editors asks for the model's sizes unless a Hugging Face file may give them") {
+    for (const std::string& text : {kGpt2, kLlama}) {
+        const json whole = json::parse(text, nullptr, true, true);
+        const bool is_gpt2 = whole.at("model").at("model_type") == "gpt2";
+        for (const std::string key : {"model_type", "vocab_size", is_gpt2 ? "n_embd" : "hidden_size",
+                                      is_gpt2 ? "n_positions" : "max_position_embeddings"}) {
+            INFO(key);
+            json document = whole;
+            document["model"].erase(key);
+            CHECK_FALSE(accepts(document));
+            document["model"]["hf_config"] = nullptr;
+            CHECK_FALSE(accepts(document));
+            document["model"]["hf_config"] = "config.json";
+            CHECK(accepts(document));
+            document["model"].erase("hf_config");
+            document["model"]["init_from"] = "runs/first/model";
+            CHECK(accepts(document));
+        }
+    }
 }
 
 TEST_CASE("the schema for editors knows which keys a choice has") {
