@@ -48,8 +48,8 @@ inline std::string version_line(const std::string& program) {
 inline void add_common_options(CLI::App& app, const std::string& program) {
     app.set_version_flag("--version", version_line(program), "version and git revision");
     app.footer(
-        "Exit codes: 0 done, 1 unexpected error, 2 usage, configuration or launch, 3 data, 4 weights or checkpoint,\n"
-        "5 numerical failure, 6 communication error or timeout, 75 stopped on request.");
+        "Exit codes: 0 done, 1 unexpected error, 2 usage, configuration or launch, 3 data,\n"
+        "4 weights cannot be written, 5 numerical failure, 6 communication error or timeout.");
 }
 
 /// The exit code if the program ends here: wrong arguments, or --help or --version, whose output a full disk cuts

@@ -18,7 +18,7 @@ namespace mfsdp::model {
 /// The tensors of a model directory, in one model.safetensors or in the files that model.safetensors.index.json lists.
 ///
 /// DataError, naming file and tensor: neither or both are there; a tensor that the index has and its file lacks, or the
-/// reverse. Source: formats.md 2.1.
+/// reverse. Source: docs/formats.md, safetensors.
 class WeightFiles {
   public:
     explicit WeightFiles(const std::filesystem::path& directory);

@@ -27,7 +27,7 @@ double reference_scale(ScaleMode mode, double r, double c) {
     return std::sqrt(mode == ScaleMode::unit_rms_norm ? r / c : std::max(r, c));
 }
 
-/// One step of optimizers.md section 2, written as a loop in double.
+/// One step of docs/optimizers.md, Muon, written as a loop in double.
 void reference_step(const MuonOptions& options, double lr, double wd, const std::vector<model::RowBlock>& blocks,
                     const Exact& gradient, Exact& momentum, Exact& weight) {
     const bool ema = options.momentum_form == MomentumForm::ema;

@@ -14,8 +14,6 @@ enum class ExitCode : int {
     checkpoint = 4,
     numerical = 5,
     communication = 6,
-    stopped_on_request = 75,
-    interrupted = 130,
 };
 
 /// Base of every exception of this project. The message is a sentence that starts with the place (`config:`,
@@ -44,6 +42,7 @@ class DataError : public Error {
     explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
 };
 
+/// Weights that cannot be written.
 class CheckpointError : public Error {
   public:
     explicit CheckpointError(const std::string& message) : Error(ExitCode::checkpoint, message) {}

@@ -43,7 +43,9 @@ class Executor {
     /// given up fails its lane, as above, and the communicator is dead; where all has ended, nothing happens. For
     /// whoever must release that memory early, on the way down after a failure. Blocks for local work only.
     virtual void abandon() noexcept = 0;
+    /// What this rank has moved since the last reset, by lane.
     [[nodiscard]] virtual TransferTotals totals() const = 0;
+    /// Sets the totals to zero.
     virtual void reset_totals() = 0;
 };
 

@@ -18,9 +18,11 @@ struct Segment {
 struct Placement {
     std::vector<Segment> segments;
 
+    /// All rows on one rank; nowhere if there are none.
     [[nodiscard]] static Placement whole(int rank, std::int64_t rows);
     /// Rank r of N holds rows [floor(r rows / N), floor((r+1) rows / N)).
     [[nodiscard]] static Placement even_rows(std::int64_t rows, int ranks);
+    /// All rows on every rank; nowhere if there are none.
     [[nodiscard]] static Placement replicated(std::int64_t rows, int ranks);
 
     /// The segment of a rank, or nullptr if it holds nothing.
@@ -35,7 +37,9 @@ struct Mesh {
     std::vector<int> node_of_rank;  ///< size replicate * shard
 
     [[nodiscard]] int ranks() const { return replicate * shard; }
+    /// How many machines the ranks are on.
     [[nodiscard]] int nodes() const;
+    /// One shard group of all ranks, on one machine.
     [[nodiscard]] static Mesh single_node(int ranks);
 };
 

@@ -27,6 +27,7 @@ inline constexpr std::int64_t kMemoryCategories = 9;
 inline constexpr std::int64_t kAlignment = 256;
 
 [[nodiscard]] std::string_view name(MemoryCategory category);
+/// Bytes rounded up to a multiple of kAlignment.
 [[nodiscard]] constexpr std::int64_t align_up(std::int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }

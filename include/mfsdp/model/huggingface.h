@@ -26,7 +26,7 @@ namespace mfsdp::model {
 ///
 /// gpt2 names may lack "transformer." (all or none); a tied model may store a head that equals the embedding byte for
 /// byte. Every missing, unknown or differing tensor is named in the DataError of the constructor (up to ten of a kind).
-/// Source: formats.md sections 2.1, 2.2 and 4.
+/// Source: docs/formats.md, safetensors and Hugging Face weights.
 class HuggingFaceReader {
   public:
     /// Of the model that the directory's config.json describes.

@@ -28,7 +28,7 @@ struct SafetensorsEntry {
 ///
 /// A file that breaks a rule throws the exception of its use (DataError for imported weights) with the file, the
 /// tensor where there is one, and the rule. Reading is by pread: no mapping, memory of the caller only, and several
-/// threads may read at once. Source: formats.md section 2.1.
+/// threads may read at once. Source: docs/formats.md, safetensors.
 class SafetensorsFile {
   public:
     explicit SafetensorsFile(const std::string& path, base::FileUse use = base::FileUse::data);

@@ -29,7 +29,7 @@ struct SafetensorsLayout {
 /// Lays out one file, byte for byte as the reference writer does with metadata {"format":"pt"}.
 ///
 /// tensors  any order; names are unique UTF-8 and not "__metadata__", sizes >= 0, dtypes as above; else InternalError
-/// Source: formats.md section 2.1.
+/// Source: docs/formats.md, safetensors.
 [[nodiscard]] SafetensorsLayout safetensors_layout(const std::vector<SafetensorsTensor>& tensors);
 
 /// Writes one file piece by piece, so that the caller holds one parameter at a time. Values are given as float32; for a

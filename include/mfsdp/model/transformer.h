@@ -58,10 +58,10 @@ class Transformer {
     /// The next visit of the micro-batch, or the first one of a new micro-batch: the visits of unit_visits for one
     /// purpose, in their order, else InternalError.
     ///
-    /// weights, gradients  one tensor per spec.units[unit].parameters[i]: dense, in its in-memory shape, at the
-    /// position
-    ///                     of the unit's table the panel [panel_rows, C]; undefined where the visit does not read or
-    ///                     write. Weights have the compute type, gradients the gradient type.
+    /// weights, gradients  one tensor per spec.units[unit].parameters[i]: dense, in its in-memory shape; in the place
+    /// of
+    ///                     the unit's vocabulary table the panel [panel_rows, C]; undefined where the visit does not
+    ///                     read or write. Weights have the compute type, gradients the gradient type.
     /// Gradients are written, never added to; all rows of a panel, zeros in the padding. One that is undefined although
     /// the visit writes it belongs to a frozen parameter: the work for it is left out.
     void run(const UnitVisit& visit, std::span<const device::Tensor> weights, std::span<const device::Tensor> gradients,
@@ -78,7 +78,7 @@ class Transformer {
 void initialise(device::Stream& stream, const ParameterSpec& parameter, device::Tensor out, std::int64_t row_begin,
                 std::uint64_t seed);
 
-/// 6 (P - input embedding if untied) + 12 L H D T: FLOPs per token of forward and backward (formats.md, section 3).
+/// 6 (P - input embedding if untied) + 12 L H D T: FLOPs per token of forward and backward (docs/metrics.md).
 [[nodiscard]] double flops_per_token(const ModelSpec& spec, std::int64_t sequence_length);
 
 }  // namespace mfsdp::model

@@ -25,7 +25,7 @@ struct ElementStep {
 /// exp_avg and exp_avg_sq, shaped like the parameter.
 [[nodiscard]] std::vector<StateSpec> adamw_states(const std::vector<std::int64_t>& shape);
 
-/// AdamW as PyTorch defines it (optimizers.md section 5). Elementwise: any cut into rows gives the same bits.
+/// AdamW as PyTorch defines it (docs/optimizers.md, AdamW). Elementwise: any cut into rows gives the same bits.
 void adamw_step(device::Stream& stream, const AdamWOptions& options, const ElementStep& step);
 
 }  // namespace mfsdp::optim

@@ -94,6 +94,8 @@ class MatrixOptimizer {
     /// Whole blocks, from their states alone: those whose turn it is.
     virtual void refresh(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
                          std::int64_t step);
+    /// How step t changes the weights of a block of this shape, from the learning rate of the step and the decay per
+    /// unit of it: weight = decay weight - step direction.
     [[nodiscard]] virtual WeightRule weight_rule(std::int64_t rows, std::int64_t columns, double learning_rate,
                                                  double weight_decay, std::int64_t step) const = 0;
     /// Any rows [n, columns] of a block.

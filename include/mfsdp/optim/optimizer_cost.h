@@ -5,7 +5,7 @@
 namespace mfsdp::optim {
 
 /// What one optimizer step of one matrix takes, by the kind of work, because the kinds run at different speeds
-/// (optimizers.md section 7).
+/// (docs/optimizers.md, cost).
 struct StepCost {
     std::int64_t product_flops = 0;     ///< matrix products, symmetric ones counted with the triangle they compute
     std::int64_t eigen_flops = 0;       ///< symmetric eigen-decompositions, 9 d^3 each

@@ -25,7 +25,8 @@ struct RoutingOptions {
 [[nodiscard]] std::vector<bool> frozen_parameters(const model::ModelSpec& spec,
                                                   const std::vector<std::string>& patterns);
 
-/// The role of every parameter, by full logical shape and name alone, the same on every rank (optimizers.md 2.10).
+/// The role of every parameter, by full logical shape and name alone, the same on every rank (docs/optimizers.md,
+/// routing).
 /// A frozen matrix has no optimizer that needs it whole: its role is rows.
 /// ConfigError if the matrix optimizer is asked for and no matrix is left to it, or a pattern matches nothing.
 [[nodiscard]] std::vector<Role> route(const model::ModelSpec& spec, const RoutingOptions& options);

@@ -14,7 +14,7 @@ enum class StateStart : std::uint8_t { zeros, identity };
 
 /// A state tensor declared before it is allocated, so that planner, memory accounting and checkpoints know it.
 struct StateSpec {
-    std::string name;                 ///< as in formats.md 2.2: "momentum", "left_factor", ...
+    std::string name;                 ///< as in docs/formats.md: "momentum", "left_factor", ...
     std::vector<std::int64_t> shape;  ///< empty: one number
     bool element =
         true;  ///< elementwise: shaped like the weight, may be cut by rows; else it belongs to the whole block
@@ -26,7 +26,7 @@ struct StateSpec {
     [[nodiscard]] std::int64_t bytes() const { return count() * device::size_of(dtype); }
 };
 
-/// The name of a state in checkpoints: `<parameter>/<state>`, or `<parameter>[<block>]/<state>` (formats.md 2.2).
+/// The name of a state in checkpoints: `<parameter>/<state>`, or `<parameter>[<block>]/<state>` (docs/formats.md).
 [[nodiscard]] std::string state_key(const std::string& parameter, const StateSpec& state);
 
 /// Writes the value that a state starts from; `tensor` has its type and number of elements, dense.

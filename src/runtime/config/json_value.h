@@ -46,7 +46,7 @@ struct JsonMember {
 /// Equal as settings: numbers by value, so that 0 and 0.0 are one.
 [[nodiscard]] bool same_value(const JsonValue& a, const JsonValue& b);
 
-/// Keys sorted bytewise, no spaces, shortest round-trip numbers (formats.md, hash64).
+/// Keys sorted bytewise, no spaces, shortest round-trip numbers (docs/formats.md, hash64).
 [[nodiscard]] std::string canonical_text(const JsonValue& value);
 
 /// Two spaces per level, members in their order, lists on one line.

@@ -7,7 +7,7 @@
 
 namespace mfsdp::runtime {
 
-// The words of token files' headers. Source: formats.md section 1.1.
+// The words of token files' headers. Source: docs/data.md, token files.
 
 inline constexpr std::int64_t kTokenHeaderBytes = 1024;
 inline constexpr std::size_t kTokenHeaderWords = 256;

@@ -4,6 +4,7 @@
 #include "mfsdp/comm/placement.h"
 #include "mfsdp/comm/transfer_schedule.h"
 
+#include <cstdint>
 #include <string_view>
 
 namespace mfsdp::comm {
@@ -27,6 +28,7 @@ enum class GatherAlgorithm : std::uint8_t { automatic, direct, ring };
 /// `automatic`: the cheaper by predicted_seconds; the same choice on every rank.
 [[nodiscard]] GatherAlgorithm choose_gather(const Movement& movement, GatherAlgorithm wanted, const Mesh& mesh,
                                             const LinkModel& links, const BuildOptions& options);
+/// The schedule of the chosen builder. `automatic` must have been resolved by choose_gather: else InternalError.
 [[nodiscard]] TransferSchedule build_gather(GatherAlgorithm algorithm, const Movement& movement, int rank,
                                             const BuildOptions& options);
 [[nodiscard]] std::string_view name(GatherAlgorithm algorithm);

@@ -14,7 +14,7 @@ struct GradientScale {
     float clip = 1.0F;
 };
 
-/// AdamW of optimizers.md section 5, elementwise:
+/// AdamW of docs/optimizers.md, elementwise:
 ///   W = decay W;  m = m + one_minus_beta1 (g - m);  v = beta2 v + one_minus_beta2 g^2
 ///   W = W - step_size * m / (sqrt(v) / root_correction + epsilon)
 /// decay = 1 - lr*wd, step_size = lr / (1 - beta1^t), root_correction = sqrt(1 - beta2^t), in double, rounded once.
@@ -29,7 +29,7 @@ struct AdamWStep {
     [[nodiscard]] Cost cost() const;
 };
 
-/// Momentum of optimizers.md 2.1, g = scaled gradient:
+/// Momentum of docs/optimizers.md, Muon, g = scaled gradient:
 ///   momentum = beta momentum + gradient_factor g                        (ema: gradient_factor = 1 - beta; heavy_ball:
 ///   1) update   = nesterov ? gradient_factor g + beta momentum : momentum  (with the new momentum)
 /// update must not alias gradient or momentum; both stay what they are. float32, dense.

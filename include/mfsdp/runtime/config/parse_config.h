@@ -29,7 +29,7 @@ namespace mfsdp::runtime {
 [[nodiscard]] std::string print_resolved_config(const TrainConfig& config, std::span<const std::string> choices = {});
 
 /// hash64 of the canonical JSON of the resolved configuration, 16 hex digits. Files that differ only in order, spelling
-/// of numbers, comments or written-out defaults have the same. Source: formats.md, hash64.
+/// of numbers, comments or written-out defaults have the same. Source: docs/formats.md, hash64.
 [[nodiscard]] std::string config_hash(const TrainConfig& config);
 
 /// The number of ranks in a shard group. ConfigError unless replicate x shard is `world_size` >= 1.

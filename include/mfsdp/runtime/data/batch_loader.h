@@ -23,7 +23,7 @@ struct DataOptions {
 };
 
 /// The training batches: a pure function of (tokens, T, G, B, shuffle, seed), the same on every rank and for every
-/// number of ranks. Several threads may load at once. Source: formats.md section 1.2.
+/// number of ranks. Several threads may load at once. Source: docs/determinism.md, batches.
 class BatchLoader {
   public:
     explicit BatchLoader(const DataOptions& options);

@@ -15,7 +15,7 @@ struct MatchedFiles {
 /// their paths, whatever the locale.
 ///
 /// A pattern without a match, and a file matched twice (also under two names), are problems.
-/// Source: formats.md section 1.1.
+/// Source: docs/data.md, token files.
 [[nodiscard]] MatchedFiles match_file_patterns(const std::vector<std::string>& patterns);
 
 /// match_file_patterns; the first problem is a DataError.

@@ -22,7 +22,7 @@ struct InspectOptions {
 /// documents, first ids and their text; then tokens and samples of all.
 ///
 /// Documents are counted, which reads the whole file, only where a tokenizer tells the id that ends one; raw bytes are
-/// one document each. Header and size are checked: DataError. Source: formats.md section 1.
+/// one document each. Header and size are checked: DataError. Source: docs/data.md, token files.
 [[nodiscard]] std::string inspect_tokens(const InspectOptions& options);
 
 }  // namespace mfsdp::runtime

@@ -11,7 +11,7 @@ namespace mfsdp::runtime {
 inline constexpr std::int32_t kMaskedTarget = -100;  ///< a target that has no part in loss and gradient
 
 /// Cuts a token stream into samples: sample i has inputs t[iT .. iT+T) and targets t[iT+1 .. iT+T+1).
-/// Source: formats.md section 1.2.
+/// Source: docs/determinism.md, batches.
 class SampleReader {
   public:
     /// seq_len    T >= 1; a stream of fewer than T+1 tokens is a DataError

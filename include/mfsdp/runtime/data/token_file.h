@@ -47,7 +47,7 @@ struct TokenFileCheck {
 ///
 /// format      `tokens` finds the kind by its magic, `bytes` takes the file as raw text
 /// vocab_size  of the model, in [1, 2^31], else InternalError
-/// Raw bytes with vocab_size < 257 are a ConfigError. Source: formats.md section 1.1.
+/// Raw bytes with vocab_size < 257 are a ConfigError. Source: docs/data.md, token files.
 [[nodiscard]] TokenFileCheck check_token_file(const base::FileDescriptor& file, DataFormat format,
                                               std::int64_t vocab_size);
 

@@ -11,7 +11,7 @@
 namespace mfsdp::runtime {
 
 /// The files of a data set as one stream of tokens t[0..n) in list order. How a corpus is cut into files changes
-/// nothing. Reads may come from several threads; move-only. Source: formats.md sections 1.1 to 1.3.
+/// nothing. Reads may come from several threads; move-only. Source: docs/data.md, docs/determinism.md.
 class TokenStream {
   public:
     /// Expands the patterns and checks header and size of every file.

@@ -18,7 +18,7 @@ namespace mfsdp::runtime {
 ///
 /// The files are `tokens_000000.bin`, `tokens_000001.bin`, ..., so that the bytes of their names sort them; each but
 /// the last is full. They are written into a folder beside the final one, synced, and the folder is renamed at the end.
-/// Source: formats.md section 1.1.
+/// Source: docs/data.md, token files.
 class TokenSetWriter {
   public:
     struct Options {

@@ -23,7 +23,7 @@ struct ValidateReport {
 };
 
 /// Checks every rule of token files over whole files, ids included, and reports all problems instead of the first.
-/// Source: formats.md section 1.1.
+/// Source: docs/data.md, token files.
 [[nodiscard]] ValidateReport validate_tokens(const ValidateOptions& options);
 
 /// The same for the data of a run, training and validation; and, if its training data have no problems, whether each of

@@ -6,7 +6,7 @@ namespace mfsdp::runtime {
 
 /// The validation set: samples 0 .. E-1, unshuffled, in micro-batches of B consecutive samples, the last one filled
 /// with empty ones (all masked), so that a sample's place in its micro-batch depends on nothing. Source:
-/// formats.md 1.2.
+/// docs/determinism.md, batches.
 class ValidationLoader {
   public:
     /// options    patterns, format, alignment, vocabulary, T and B are read

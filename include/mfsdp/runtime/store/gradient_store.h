@@ -36,8 +36,10 @@ class GradientStore {
     /// The sum over all micro-batches of the rows that this rank updates; valid after finish().
     [[nodiscard]] device::Tensor gradient(const OwnedRows& rows) const;
 
+    /// Every schedule that this store starts, in an order that is the same on all ranks.
     [[nodiscard]] std::vector<const comm::TransferSchedule*> schedules() const;
     [[nodiscard]] std::int64_t leaf_high_water() const { return pool_.high_water(); }
+    /// Seconds the host has waited for reductions since the last call, as ParameterStore's for gathers.
     [[nodiscard]] double take_exposed_seconds();
 
   private:

@@ -105,7 +105,9 @@ class ParameterStore {
     [[nodiscard]] std::int64_t peak_gathered_bytes() const { return peak_gathered_bytes_; }
     /// Every schedule that this store starts, in an order that is the same on all ranks.
     [[nodiscard]] std::vector<const comm::TransferSchedule*> schedules() const;
+    /// The part of them that gathers weights, by group.
     [[nodiscard]] std::vector<const comm::TransferSchedule*> gather_schedules() const;
+    /// The part of them that moves new weights after a step, by group; those of groups that need none are empty.
     [[nodiscard]] std::vector<const comm::TransferSchedule*> publish_schedules() const;
 
     /// Fills all weights at rest with their initial values.

@@ -9,8 +9,8 @@
 
 namespace mfsdp::runtime {
 
-// The lines of metrics.jsonl; names, units and meaning of every key: formats.md section 3. An unset optional leaves its
-// key out, except where a comment says null.
+// The lines of metrics.jsonl; names, units and meaning of every key: docs/metrics.md. An unset optional leaves its key
+// out, except where a comment says null.
 
 /// The first line of each start.
 struct RunRecord {
@@ -80,7 +80,7 @@ struct HealthRecord {
     double gradient_rms = 0;         ///< of the mean gradient, after clipping
 };
 
-/// Something that happened: start, resume, checkpoint, skip, sample, signal, stop.
+/// Something that happened: start, skip, sample, stop.
 struct EventRecord {
     using Value = std::variant<std::int64_t, double, std::string>;
     std::int64_t step = 0;

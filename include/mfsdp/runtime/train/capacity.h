@@ -24,6 +24,8 @@ struct Fit {
     std::int64_t ranks_beyond = 0;  ///< that need more than the limit
     [[nodiscard]] bool fits() const { return ranks_beyond == 0; }
 };
+/// Compares the total memory of every rank, by rank, with the limit; at least one rank. Of equals the lowest is
+/// largest.
 [[nodiscard]] Fit fit(const std::vector<Rehearsal>& ranks, std::int64_t limit_bytes);
 
 struct MicroBatchFit {

@@ -64,6 +64,9 @@ class Engine {
         Agreement& agreement;
     };
 
+    /// Allocates everything that a step needs, weights undefined, and plans its transfers. The parts must outlive the
+    /// engine; `pools` are those of a rehearsal of the same run and rank. OutOfMemoryError where the device has not as
+    /// much memory. Takes part in no exchange.
     Engine(const Parts& parts, const EngineOptions& options, const PoolSizes& pools);
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
@@ -102,7 +105,7 @@ class Engine {
 
     void load_micro_batch(const LoadMicroBatch& load, std::int64_t micro_batch, std::int64_t slot);
     void send_tokens(std::int64_t slots);
-    /// A visit of the sequence under way; `computes`: this rank has a micro-batch for it, in `slot`.
+    /// A visit of the sequence under way; null: this rank has no micro-batch for it and takes part in transfers only.
     void run_visit(const std::vector<Visit>& sequence, std::int64_t index, const model::MicroBatch* micro_batch);
     [[nodiscard]] LocalFacts local_facts();
     /// Brings the losses of the first `count` slots to the host; blocks.

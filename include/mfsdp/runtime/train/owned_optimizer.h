@@ -28,6 +28,8 @@ struct OptimizerSetup {
 /// other rows to AdamW; state is allocated at start.
 class OwnedOptimizer {
   public:
+    /// Allocates the state of what the rank owns, with its start values, and the workspace. `weights` and `gradients`
+    /// must outlive it; workspace_bytes < 0: a limitless pool, for rehearsals.
     OwnedOptimizer(const RankContext& context, const ParameterStore& weights, const GradientStore& gradients,
                    const OptimizerSetup& setup, std::int64_t workspace_bytes);
 

@@ -24,6 +24,8 @@ struct Rehearsal {
     [[nodiscard]] std::int64_t total_memory() const;
 };
 
+/// One step of `rank` on the counting device, with an evaluation, a sample and the health of matrices where the run has
+/// them. The transfers of `run` are chosen (choose_transfers) or are chosen anew here; independent of other ranks.
 [[nodiscard]] Rehearsal rehearse(const RunPlan& run, int rank);
 
 /// Bytes of this machine's memory.
