@@ -1,12 +1,7 @@
 #pragma once
 
-#include "mfsdp/comm/communicator.h"
-#include "mfsdp/comm/executor.h"
-#include "mfsdp/device/cpu_device.h"
-#include "mfsdp/runtime/train/rehearsal.h"
-
 #include "support/model_cases.h"
-#include "support/random_order_executor.h"
+#include "support/rank_run.h"
 
 #include <array>
 #include <cstdint>
@@ -145,15 +140,8 @@ class Poison {
 inline void run_rank(const TrainingCase& c, const runtime::RunPlan& run, comm::Communicator& communicator,
                      RandomOrderHub* hub, TrainingOutcome& outcome) {
     const int rank = communicator.rank();
-    const std::unique_ptr<device::Device> device = device::make_cpu_device(c.device);
-    const std::unique_ptr<comm::Executor> executor =
-        hub != nullptr             ? hub->make_executor(rank, *device)
-        : communicator.size() == 1 ? comm::make_self_executor(*device)
-                                   : comm::make_progress_executor(communicator, *device, {.timeout_seconds = 60});
-    runtime::RankAgreement agreement(communicator, run.engine.micro_batches);
-    const runtime::Rehearsal rehearsal = runtime::rehearse(run, rank);
-    runtime::Engine engine({run.spec, run.plan, run.mesh, rank, *device, *executor, agreement}, run.engine,
-                           rehearsal.pools);
+    RankRun rank_run(run, communicator, c.device, hub);
+    runtime::Engine& engine = rank_run.engine;
     engine.weights().initialise(17);
     std::int64_t updates = 0;
     for (std::int64_t step = 1; step <= c.steps; ++step) {
@@ -196,12 +184,9 @@ inline void run_rank(const TrainingCase& c, const runtime::RunPlan& run, comm::C
             engine.memory().peak(static_cast<device::MemoryCategory>(category));
     }
     counted.pools = engine.high_water();
-    for (std::size_t i = 0; i < run.spec.parameters.size(); ++i) {
-        std::vector<float> values(rank == 0 ? static_cast<std::size_t>(run.spec.parameters[i].count()) : 0);
-        engine.weights().collect(static_cast<std::int64_t>(i), values);
-        if (rank == 0) outcome.weights.push_back(std::move(values));
-    }
-    counted.transfers = executor->totals();
+    std::vector<std::vector<float>> weights = rank_run.collect();
+    if (rank == 0) outcome.weights = std::move(weights);
+    counted.transfers = rank_run.executor->totals();
 }
 
 }  // namespace training_detail

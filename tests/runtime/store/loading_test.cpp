@@ -40,19 +40,13 @@ TEST_CASE("loaded weights are read once, only where they are kept, and rest in e
                 c.ranks = ranks;
                 const runtime::RunPlan run = test::training_plan(c);
                 std::vector<std::int64_t> reads(run.spec.parameters.size(), 0);
-                std::vector<std::vector<float>> collected(run.spec.parameters.size());
+                std::vector<std::vector<float>> collected;
                 std::mutex mutex;
                 std::atomic<int> wrong{0};  // Catch counts on one thread only
                 comm::ThreadCluster cluster(ranks);
                 cluster.run([&](comm::Communicator& communicator) {
-                    const std::unique_ptr<device::Device> device = device::make_cpu_device({});
-                    const std::unique_ptr<comm::Executor> executor =
-                        ranks == 1 ? comm::make_self_executor(*device)
-                                   : comm::make_progress_executor(communicator, *device, {.timeout_seconds = 60});
-                    runtime::RankAgreement agreement(communicator, run.engine.micro_batches);
-                    runtime::Engine engine(
-                        {run.spec, run.plan, run.mesh, communicator.rank(), *device, *executor, agreement}, run.engine,
-                        runtime::rehearse(run, communicator.rank()).pools);
+                    test::RankRun rank_run(run, communicator);
+                    runtime::Engine& engine = rank_run.engine;
                     engine.weights().load([&](std::int64_t parameter, std::int64_t row_begin, std::int64_t row_count,
                                               std::span<float> values) {
                         const std::int64_t columns = run.spec.parameters[static_cast<std::size_t>(parameter)].columns();
@@ -71,14 +65,11 @@ TEST_CASE("loaded weights are read once, only where they are kept, and rest in e
                             run.spec.parameters[static_cast<std::size_t>(rows.parameter)].columns();
                         wrong += master[0] == 1.0F + static_cast<float>(rows.row_begin * columns) / 7 ? 0 : 1;
                     }
-                    for (std::size_t p = 0; p < run.spec.parameters.size(); ++p) {
-                        std::vector<float> values(
-                            communicator.rank() == 0 ? static_cast<std::size_t>(run.spec.parameters[p].count()) : 0);
-                        engine.weights().collect(static_cast<std::int64_t>(p), values);
-                        if (communicator.rank() == 0) collected[p] = std::move(values);
-                    }
+                    std::vector<std::vector<float>> weights = rank_run.collect();
+                    if (communicator.rank() == 0) collected = std::move(weights);
                 });
                 CHECK(wrong == 0);
+                REQUIRE(collected.size() == run.spec.parameters.size());
                 const std::int64_t copies = strategy == Strategy::matrix_fsdp ? 1 : ranks;
                 for (std::size_t p = 0; p < run.spec.parameters.size(); ++p) {
                     INFO(run.spec.parameters[p].name);

@@ -38,14 +38,11 @@ Timing time_step(std::int64_t prefetch_units, double delay_seconds) {
         test::DelayedCommunicator communicator(inner, [&](const comm::Message& message) {
             return message.lane == comm::Lane::gather ? delay_seconds : 0.0;
         });
-        const std::unique_ptr<device::Device> device = device::make_cpu_device(c.device);
-        const std::unique_ptr<comm::Executor> executor = comm::make_progress_executor(communicator, *device, {});
-        runtime::RankAgreement agreement(communicator, run.engine.micro_batches);
-        runtime::Engine engine({run.spec, run.plan, run.mesh, communicator.rank(), *device, *executor, agreement},
-                               run.engine, runtime::rehearse(run, communicator.rank()).pools);
+        test::RankRun rank_run(run, communicator, c.device);
+        runtime::Engine& engine = rank_run.engine;
         engine.weights().initialise(1);
         for (std::int64_t step = 1; step <= 3; ++step) {
-            executor->reset_totals();
+            rank_run.executor->reset_totals();
             const auto begin = std::chrono::steady_clock::now();
             engine.step(step, 1.0,
                         [&](std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
@@ -55,7 +52,7 @@ Timing time_step(std::int64_t prefetch_units, double delay_seconds) {
             if (communicator.rank() != 0) continue;
             const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             timing.step_seconds = std::min(timing.step_seconds, seconds);
-            timing.gathers = executor->totals().transfers[0];
+            timing.gathers = rank_run.executor->totals().transfers[0];
         }
     });
     return timing;

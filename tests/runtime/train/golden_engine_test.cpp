@@ -86,13 +86,8 @@ Outcome train(const Trajectory& trajectory, const json& variant, int ranks, Stra
     Outcome outcome;
     comm::ThreadCluster cluster(ranks);
     cluster.run([&](comm::Communicator& communicator) {
-        const std::unique_ptr<device::Device> device = device::make_cpu_device({});
-        const std::unique_ptr<comm::Executor> executor =
-            ranks == 1 ? comm::make_self_executor(*device)
-                       : comm::make_progress_executor(communicator, *device, {.timeout_seconds = 60});
-        runtime::RankAgreement agreement(communicator, run.engine.micro_batches);
-        runtime::Engine engine({run.spec, run.plan, run.mesh, communicator.rank(), *device, *executor, agreement},
-                               run.engine, runtime::rehearse(run, communicator.rank()).pools);
+        test::RankRun rank_run(run, communicator);
+        runtime::Engine& engine = rank_run.engine;
         engine.weights().initialise(1);
         engine.weights().load(
             [&](std::int64_t parameter, std::int64_t row_begin, std::int64_t row_count, std::span<float> values) {
@@ -112,11 +107,8 @@ Outcome train(const Trajectory& trajectory, const json& variant, int ranks, Stra
             outcome.losses.push_back(result.loss);
             outcome.norms.push_back(result.grad_norm);
         }
-        for (std::size_t i = 0; i < run.spec.parameters.size(); ++i) {
-            std::vector<float> values(communicator.rank() == 0 ? at(run.spec.parameters[i].count()) : 0);
-            engine.weights().collect(static_cast<std::int64_t>(i), values);
-            if (communicator.rank() == 0) outcome.weights.push_back(std::move(values));
-        }
+        std::vector<std::vector<float>> weights = rank_run.collect();
+        if (communicator.rank() == 0) outcome.weights = std::move(weights);
     });
     return outcome;
 }

@@ -1,6 +1,3 @@
-#include "mfsdp/device/cpu_device.h"
-#include "mfsdp/runtime/train/rehearsal.h"
-
 #include "support/catch.h"
 #include "support/host_allocations.h"
 #include "support/training_run.h"
@@ -12,12 +9,9 @@ namespace {
 /// Allocations of the fourth step: the first ones may still bring containers to their size.
 std::int64_t allocations_of_a_later_step(const test::TrainingCase& c) {
     const runtime::RunPlan run = test::training_plan(c);
-    const std::unique_ptr<device::Device> device = device::make_cpu_device(c.device);
-    const std::unique_ptr<comm::Executor> executor = comm::make_self_executor(*device);
     const std::unique_ptr<comm::Communicator> communicator = comm::make_self_communicator();
-    runtime::RankAgreement agreement(*communicator, run.engine.micro_batches);
-    runtime::Engine engine({run.spec, run.plan, run.mesh, 0, *device, *executor, agreement}, run.engine,
-                           runtime::rehearse(run, 0).pools);
+    test::RankRun rank_run(run, *communicator, c.device);
+    runtime::Engine& engine = rank_run.engine;
     engine.weights().initialise(3);
     // Not the business of the engine, so made before.
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(c.micro_batch_size * c.sequence_length));
