@@ -1,7 +1,9 @@
-# MPI, oneDNN and ICU are optional: GPU machines may lack them. Without MPI the programs run one rank; without oneDNN
-# products use our own blocked loop; without ICU there is no GPT-2 tokenizer.
+# MPI, oneDNN, OpenBLAS and ICU are optional: GPU machines may lack them. Without MPI the programs run one rank; without
+# oneDNN products use our own blocked loop; without OpenBLAS, whose LAPACK decomposes matrices, the CPU has no Shampoo
+# and no SOAP; without ICU there is no GPT-2 tokenizer.
 option(MFSDP_WITH_MPI "Build the MPI transport" ON)
 option(MFSDP_WITH_ONEDNN "Use oneDNN for matrix products" ON)
+option(MFSDP_WITH_LAPACK "Use OpenBLAS's LAPACK for Shampoo and SOAP on CPUs" ON)
 option(MFSDP_WITH_ICU "Use ICU's classes of characters for the GPT-2 tokenizer" ON)
 
 find_package(Threads REQUIRED)
@@ -36,5 +38,16 @@ if(MFSDP_WITH_ICU)
   if(NOT ICU_FOUND)
     message(STATUS "ICU not found: no GPT-2 tokenizer")
     set(MFSDP_WITH_ICU OFF)
+  endif()
+endif()
+if(MFSDP_WITH_LAPACK)
+  # The library itself, which holds LAPACK too: liblapack may be another one, whose threads nothing could hold back.
+  find_library(MFSDP_OPENBLAS_LIBRARY openblas)
+  if(MFSDP_OPENBLAS_LIBRARY)
+    add_library(OpenBLAS::openblas UNKNOWN IMPORTED)
+    set_target_properties(OpenBLAS::openblas PROPERTIES IMPORTED_LOCATION ${MFSDP_OPENBLAS_LIBRARY})
+  else()
+    message(STATUS "OpenBLAS not found: no Shampoo and no SOAP on CPUs")
+    set(MFSDP_WITH_LAPACK OFF)
   endif()
 endif()

@@ -8,9 +8,9 @@ answer_help "$@"
 
 # Without these nothing can be built or trained.
 required=(g++ cmake ninja-build nlohmann-json3-dev libspdlog-dev libcli11-dev catch2 libopenmpi-dev openmpi-bin)
-# Faster products, the GPT-2 tokenizer, faster rebuilds, text to train on: the build adapts to what is there,
-# quickstart.sh takes --text.
-optional=(libdnnl-dev libicu-dev ccache fortunes fortunes-min)
+# Faster products, Shampoo and SOAP, the GPT-2 tokenizer, faster rebuilds, text to train on: the build adapts to what is
+# there, quickstart.sh takes --text.
+optional=(libdnnl-dev libopenblas-dev libicu-dev ccache fortunes fortunes-min)
 
 case "$*" in
     "") ;;

@@ -9,7 +9,7 @@ usage: scripts/test.sh [CTEST ARGUMENT]...
   Sets up and builds as scripts/quickstart.sh does, with all tests; then runs, in one ctest:
     gate.*    clang-format on all sources, clang-tidy on what changed
     asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow]
-    plain.*   products, and a short training, of a build without MPI, oneDNN and ICU
+    plain.*   products, and a short training, of a build without MPI, oneDNN, OpenBLAS and ICU
     fuzz.*    15 seconds of fuzzing for each parser of foreign files, where clang can (see tests/fuzz/run.sh)
     others    every test of the release build, see tests/CMakeLists.txt
   Arguments go to ctest: scripts/test.sh -R comm
@@ -29,7 +29,7 @@ units=(base device comm model optim runtime)
 configure asan asan
 build asan "${units[@]/%/_tests}"
 
-configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_ICU=OFF
+configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_LAPACK=OFF -DMFSDP_WITH_ICU=OFF
 build plain device_tests mfsdp-train mfsdp-data
 
 parsers=(token_file safetensors config tokenizer huggingface)

@@ -133,6 +133,10 @@ struct Backend {
 [[nodiscard]] std::vector<Row> cross_entropy_rows();
 [[nodiscard]] std::vector<Row> optimizer_rows();
 [[nodiscard]] std::vector<Row> symmetric_rows();
+[[nodiscard]] std::vector<Row> decomposition_rows();
+[[nodiscard]] std::vector<Row> moments_rows();
+[[nodiscard]] std::vector<Row> row_moment_rows();
+[[nodiscard]] std::vector<Row> qk_clip_rows();
 [[nodiscard]] std::vector<Row> all_rows();
 
 /// Empty if `result` agrees with `reference`, else a sentence with the first element that does not.

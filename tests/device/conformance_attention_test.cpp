@@ -64,6 +64,36 @@ void add_forward_row(std::vector<Row>& rows, const Heads& size, double deviation
         Tolerance{.of_largest = 2e-6 * std::max(1.0, deviation * deviation)}));
 }
 
+/// The largest logit of each head is raised to, from values some of which are larger already.
+void add_max_logits_row(std::vector<Row>& rows, const Heads& size, DType type = DType::float32) {
+    rows.push_back(row<AttentionForward>(
+        size.text() + " largest logits" + suffix({type}),
+        {input("query", size.query(), normal(2.0), Gaps::allowed, type),
+         input("key", size.key(), normal(2.0), Gaps::allowed, type),
+         input("value", size.key(), normal(), Gaps::allowed, type), output("out", size.query(), Gaps::allowed, type),
+         output("log_sum_exp", size.statistics()), in_out("max_logits", {size.heads}, list({-INFINITY, 1e3, -1.0}))},
+        [size](Tensors t) { return AttentionForward{t[3], t[4], t[0], t[1], t[2], size.scale(), t[5]}; },
+        [size](Values& v) {
+            const HeadShape s = size.shape();
+            const auto result = reference::attention(v[0], v[1], v[2], s, static_cast<double>(size.scale()));
+            v[3] = result.out;
+            v[4] = result.log_sum_exp;
+            for (Size b = 0; b < s.batch; ++b) {
+                for (Size h = 0; h < s.heads; ++h) {
+                    for (Size i = 0; i < s.length; ++i) {
+                        for (Size j = 0; j <= i; ++j) {
+                            const Size q = s.query(b, i, h, 0), k = s.key(b, j, h / s.group(), 0);
+                            double sum = 0.0;
+                            for (Size c = 0; c < s.dimension; ++c) sum += v[0][q + c] * v[1][k + c];
+                            v[5][h] = std::max(v[5][h], sum * static_cast<double>(size.scale()));
+                        }
+                    }
+                }
+            }
+        },
+        Tolerance{.of_value = 1e-5, .of_largest = 1e-5}));
+}
+
 /// Gradients with the weights of one head as a whole matrix: dV = P^T dO, dP = dO V^T, dS = P (dP - delta). delta is
 /// rowsum(P dP), taken as rowsum(out dO) from the output as it is stored: its rounding is the operation's input.
 struct Gradients {
@@ -143,6 +173,10 @@ void add_backward_row(std::vector<Row>& rows, const Heads& size, DType type = DT
 
 std::vector<Row> attention_rows() {
     std::vector<Row> rows;
+    for (const DType type : {DType::float32, DType::bfloat16}) {
+        add_max_logits_row(rows, {2, 5, 3, 3, 8}, type);
+        add_max_logits_row(rows, {1, 130, 4, 2, 16}, type);
+    }
     for (const Heads& size :
          {Heads{1, 1, 1, 1, 2}, Heads{2, 5, 3, 3, 8}, Heads{1, 9, 2, 2, 6}, Heads{2, 3, 4, 4, 64}}) {
         for (const DType type : {DType::float32, DType::bfloat16}) {

@@ -80,7 +80,8 @@ std::string sizes(std::initializer_list<std::pair<const char*, std::int64_t>> na
 std::vector<Row> all_rows() {
     std::vector<Row> rows;
     for (const auto& part : {matmul_rows(), elementwise_rows(), embedding_rows(), norm_rows(), activation_rows(),
-                             attention_rows(), cross_entropy_rows(), optimizer_rows(), symmetric_rows()}) {
+                             attention_rows(), cross_entropy_rows(), optimizer_rows(), symmetric_rows(),
+                             decomposition_rows(), moments_rows(), row_moment_rows(), qk_clip_rows()}) {
         rows.insert(rows.end(), part.begin(), part.end());
     }
     return rows;

@@ -244,6 +244,10 @@ TEST_CASE("attention refuses groups that do not divide, wrong shapes and aliases
     CHECK_NOTHROW(
         F{with_gaps(forward.out), forward.log_sum_exp, with_gaps(query), with_gaps(key), with_gaps(value)}.check());
 
+    F measuring = forward;
+    measuring.max_logits = make({4});
+    refuses(measuring, &F::max_logits, {make({2}), make({4}, DType::float64)});
+
     using B = AttentionBackward;
     const B backward{make({2, 5, 4, 8}),
                      make({2, 5, 2, 8}),

@@ -16,7 +16,10 @@ enum class ProductKernel : std::uint8_t {
     onednn,  ///< ConfigError if this program was built without it
 };
 
-/// How the CPU device works. The defaults are for production; the two test modes (streams, addresses) change no bits.
+/// Decompositions that report failure, for tests of what follows one.
+enum class SolverFault : std::uint8_t { none, single_precision, all };
+
+/// How the CPU device works. The defaults are for production; the test modes of streams and addresses change no bits.
 struct CpuDeviceOptions {
     int threads = 1;
     /// Streams run on threads of their own with random pauses between operations, so that a missing event shows.
@@ -32,7 +35,11 @@ struct CpuDeviceOptions {
     ProductKernel products = ProductKernel::automatic;
     /// > 0: the device has this much memory; more is an OutOfMemoryError. 0: what the machine has.
     std::int64_t memory_bytes = 0;
+    SolverFault solver_fault = SolverFault::none;
 };
+
+/// Whether this program was built with LAPACK, which symmetric decompositions and QR need.
+[[nodiscard]] bool cpu_has_lapack();
 
 /// ConfigError if this program was compiled for instructions that the processor lacks, or without the wanted products.
 [[nodiscard]] std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options);

@@ -3,11 +3,15 @@
 #include "mfsdp/device/ops/activation.h"
 #include "mfsdp/device/ops/attention.h"
 #include "mfsdp/device/ops/cross_entropy.h"
+#include "mfsdp/device/ops/decomposition.h"
 #include "mfsdp/device/ops/elementwise.h"
 #include "mfsdp/device/ops/embedding.h"
 #include "mfsdp/device/ops/matmul.h"
+#include "mfsdp/device/ops/moments.h"
 #include "mfsdp/device/ops/norm.h"
 #include "mfsdp/device/ops/optimizer.h"
+#include "mfsdp/device/ops/qk_clip.h"
+#include "mfsdp/device/ops/row_moment.h"
 #include "mfsdp/device/ops/symmetric.h"
 
 namespace mfsdp::device {
@@ -22,6 +26,10 @@ using OperationTable = OperationSlots<                                          
     Rotary, AttentionForward, AttentionBackward,                                      // attention
     LogSumExpUpdate, CrossEntropyBackward, LossSum,                                   // head
     AdamWStep, MomentumUpdate, FrobeniusNorm, DivideByNorm, WeightUpdate, SquareSum,  // optimizers
-    FillIdentity>;                                                                    // symmetric matrices
+    RowMoment, DivideRows, ScaleByRatio, CautiousUpdate, QkClip,     // NorMuon, cautious decay, QK-clip
+    ScaleGradient, GraftMoments, GraftDirection, EigenbasisMoments,  // Shampoo and SOAP, elementwise
+    SymmetricProduct, AddToDiagonal, FillIdentity,                   // symmetric matrices
+    InverseRoots, NewtonRoot, SymmetricBases, OrthonormalBases,      // decompositions
+    AcceptedCopy, CountFailures, Permute>;                           // what follows them
 
 }  // namespace mfsdp::device

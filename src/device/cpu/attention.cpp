@@ -6,6 +6,7 @@
 #include "device/cpu/vector_math.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 namespace mfsdp::device::cpu {
@@ -68,6 +69,9 @@ class ForwardTile {
         }
     }
 
+    /// The largest score of all queries.
+    [[nodiscard]] float largest_score() const { return *std::max_element(maximum_, maximum_ + queries_); }
+
   private:
     template <class T>
     void pack_key(HeadRows<const T> key, std::int64_t keys, std::int64_t key_rows) {
@@ -111,6 +115,14 @@ class ForwardTile {
     float *query_, *key_, *value_, *out_, *scores_, *maximum_, *sum_, *rescale_;
 };
 
+/// A maximum has no order: whichever thread comes first, the value is the same.
+void raise(float& target, float value) {
+    const std::atomic_ref<float> shared(target);
+    float before = shared.load(std::memory_order_relaxed);
+    while (value > before && !shared.compare_exchange_weak(before, value, std::memory_order_relaxed)) {
+    }
+}
+
 template <class T>
 void rotate_head(T* x, const float* cosine, const float* sine, std::int64_t half, bool inverse) {
     for_vectors(half, [=](std::int64_t i, std::int64_t lanes) {
@@ -148,6 +160,7 @@ void attention_forward(const Context& context, const AttentionForward& operation
     const std::int64_t group = heads / operation.key.shape[2];
     const std::int64_t tiles = (length + kTile - 1) / kTile;
     float* const log_sum_exp = context.data<float>(operation.log_sum_exp);
+    float* const max_logits = context.data<float>(operation.max_logits);
     context.threads.parallel_for(operation.query.shape[0] * heads * tiles, [&](std::int64_t piece) {
         // The last tiles see the most keys; they come first, so that no thread is left with one at the end.
         const std::int64_t begin = (tiles - 1 - piece % tiles) * kTile;
@@ -163,6 +176,7 @@ void attention_forward(const Context& context, const AttentionForward& operation
         }
         tile.finish(head_rows<T>(context, operation.out, batch, head).from(begin),
                     log_sum_exp + (batch * heads + head) * length + begin);
+        if (max_logits != nullptr) raise(max_logits[head], tile.largest_score());
     });
 }
 

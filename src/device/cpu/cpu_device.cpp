@@ -5,6 +5,7 @@
 
 #include "device/cpu/guarded_memory.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/lapack.h"
 #include "device/cpu/processor.h"
 #include "device/cpu/stream.h"
 
@@ -89,7 +90,7 @@ class CpuDevice final : public Device {
   private:
     cpu::Context make_context(const CpuDeviceOptions& options) {
         if (options.guard_addresses) guarded_.emplace();
-        return {threads_, guarded_ ? guarded_->displacement() : 0, cpu::products_by(products_)};
+        return {threads_, guarded_ ? guarded_->displacement() : 0, cpu::products_by(products_), options.solver_fault};
     }
 
     CpuDeviceOptions options_;
@@ -103,8 +104,11 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
+bool cpu_has_lapack() { return cpu::has_lapack(); }
+
 std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
     cpu::require_compiled_instructions();
+    cpu::hold_lapack_to_one_thread();
     return std::make_unique<CpuDevice>(options);
 }
 

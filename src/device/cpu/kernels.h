@@ -1,5 +1,6 @@
 #pragma once
 
+#include "mfsdp/device/cpu_device.h"
 #include "mfsdp/device/operation_table.h"
 
 #include "device/cpu/product.h"
@@ -16,6 +17,8 @@ struct Context {
     std::ptrdiff_t displacement = 0;
     /// Libraries that compute panels of matrix products.
     LibraryProducts products{};
+    /// Which decompositions are made to fail, for tests.
+    SolverFault solver_fault = SolverFault::none;
 
     template <class T>
     [[nodiscard]] T* data(const Tensor& tensor) const {
@@ -59,6 +62,24 @@ void run(const Context& context, const FrobeniusNorm& operation);
 void run(const Context& context, const DivideByNorm& operation);
 void run(const Context& context, const WeightUpdate& operation);
 void run(const Context& context, const SquareSum& operation);
+void run(const Context& context, const RowMoment& operation);
+void run(const Context& context, const DivideRows& operation);
+void run(const Context& context, const ScaleByRatio& operation);
+void run(const Context& context, const CautiousUpdate& operation);
+void run(const Context& context, const QkClip& operation);
+void run(const Context& context, const ScaleGradient& operation);
+void run(const Context& context, const GraftMoments& operation);
+void run(const Context& context, const GraftDirection& operation);
+void run(const Context& context, const EigenbasisMoments& operation);
+void run(const Context& context, const SymmetricProduct& operation);
+void run(const Context& context, const AddToDiagonal& operation);
 void run(const Context& context, const FillIdentity& operation);
+void run(const Context& context, const InverseRoots& operation);
+void run(const Context& context, const NewtonRoot& operation);
+void run(const Context& context, const SymmetricBases& operation);
+void run(const Context& context, const OrthonormalBases& operation);
+void run(const Context& context, const AcceptedCopy& operation);
+void run(const Context& context, const CountFailures& operation);
+void run(const Context& context, const Permute& operation);
 
 }  // namespace mfsdp::device::cpu

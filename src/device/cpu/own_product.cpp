@@ -83,6 +83,7 @@ struct Destination {
     Result<float> sums;
     const float* bias;
     float alpha, beta;
+    std::int64_t diagonal;  // see Product
     bool first, last;
 };
 
@@ -150,6 +151,8 @@ void multiply_blocks(const BlockOfA& a, const float* packed_b, std::int64_t inne
         const float* const b = packed_b + column * inner;
         for (std::int64_t row = 0; row < rows.size; row += kTileRows) {
             const Range tile_rows{rows.begin + row, std::min(kTileRows, rows.size - row)};
+            // What follows in this column of tiles lies below the diagonal too.
+            if (tile_columns.begin + tile_columns.size <= tile_rows.begin + to.diagonal) break;
             const Tile tile = a.packed != nullptr ? multiply_tile(PackedRows{a.packed + row * inner}, b, inner)
                                                   : multiply_tile(rows_in_place(a.rows, row), b, inner);
             store_tile(tile, to, tile_rows, tile_columns);
@@ -179,7 +182,8 @@ void multiply_by_own_kernel(const Product<T>& product, const Result<To>& result,
     ScratchCutter scratch(thread_scratch(kSizeOfA + kSizeOfB + 32));
     float* const a = scratch.take(kSizeOfA);
     float* const b = scratch.take(kSizeOfB);
-    Destination<To> to{result, place_for_sums(product, result), bias, product.alpha, product.beta, true, true};
+    Destination<To> to{
+        result, place_for_sums(product, result), bias, product.alpha, product.beta, product.diagonal, true, true};
     for (std::int64_t column = 0; column < product.columns; column += kColumnBlock) {
         const Range columns = block(column, kColumnBlock, product.columns);
         for (std::int64_t p = 0; p < product.inner; p += kInnerBlock) {

@@ -28,4 +28,10 @@ Panels cut_into_panels(std::int64_t rows, std::int64_t columns, std::int64_t inn
     return *std::rbegin(kExtents);
 }
 
+Panels cut_symmetric(std::int64_t size, std::int64_t inner) {
+    // Half of the panels are left out, so that there are enough of the smaller ones only.
+    const Panels whole = cut_into_panels(size, size, inner);
+    return {whole.rows, std::min<std::int64_t>(whole.columns, kExtents[1].columns)};
+}
+
 }  // namespace mfsdp::device::cpu

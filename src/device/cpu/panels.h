@@ -16,4 +16,7 @@ struct Panels {
 /// depend on the extent of a panel, so threads, batch and addresses must not enter. All arguments >= 0.
 [[nodiscard]] Panels cut_into_panels(std::int64_t rows, std::int64_t columns, std::int64_t inner);
 
+/// The same for a product [size, size] of which only the panels that reach above the diagonal are computed.
+[[nodiscard]] Panels cut_symmetric(std::int64_t size, std::int64_t inner);
+
 }  // namespace mfsdp::device::cpu

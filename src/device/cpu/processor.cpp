@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 
+#include "device/cpu/lapack.h"
 #include "device/cpu/product.h"
 
 #ifdef MFSDP_WITH_ONEDNN
@@ -99,9 +100,13 @@ LibraryProducts products_by(ProductKernel kernel) {
 
 std::string describe_arithmetic(ProductKernel products) {
     std::string text(kCompiledFor);
-    if (products != ProductKernel::onednn) return text + " own products";
-    text.append(" ").append(describe_onednn());
-    return has_onednn_bfloat16() ? text + " and bfloat16" : text;
+    if (products == ProductKernel::onednn) {
+        text.append(" ").append(describe_onednn());
+        if (has_onednn_bfloat16()) text += " and bfloat16";
+    } else {
+        text += " own products";
+    }
+    return has_lapack() ? text.append(", ").append(describe_lapack()) : text;
 }
 
 }  // namespace mfsdp::device::cpu

@@ -18,9 +18,9 @@ void require_compiled_instructions();
 /// kernel, and bfloat16 too unless the processor has instructions for it that the library uses.
 [[nodiscard]] LibraryProducts products_by(ProductKernel kernel);
 
-/// What decides the bits of a result: the instructions this program was compiled for and who computes its products,
-/// e.g. "avx2 own products" or "avx2 oneDNN 2.6.3 avx512_core" (version, and the instructions the library uses here),
-/// with " and bfloat16" where that too is multiplied by oneDNN.
+/// What decides the bits of a result: the instructions this program was compiled for, who computes its products and who
+/// decomposes matrices, e.g. "avx2 own products, OpenBLAS 0.3.21 Zen" or "avx2 oneDNN 2.6.3 avx512_core" (version, and
+/// the instructions the library uses here), with " and bfloat16" where that too is multiplied by oneDNN.
 [[nodiscard]] std::string describe_arithmetic(ProductKernel products);
 
 }  // namespace mfsdp::device::cpu

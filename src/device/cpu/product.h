@@ -3,6 +3,7 @@
 #include "mfsdp/device/half.h"
 
 #include <cstdint>
+#include <limits>
 #include <tuple>
 
 namespace mfsdp::device::cpu {
@@ -23,6 +24,9 @@ struct Product {
     std::int64_t rows = 0, columns = 0, inner = 0;
     MatrixOperand<T> a, b;
     float alpha = 1.0F, beta = 0.0F;
+    /// Element (row, column) of c is wanted where column >= row + diagonal. What lies below may be written or left out.
+    static constexpr std::int64_t kWhole = std::numeric_limits<std::int64_t>::min() / 2;
+    std::int64_t diagonal = kWhole;
 };
 
 template <class T>

@@ -73,6 +73,9 @@ void AttentionForward::check() const {
          {Argument{kName, "query", query}, Argument{kName, "key", key}, Argument{kName, "value", value}}) {
         require_apart({kName, "out", out}, input);
     }
+    if (!max_logits.defined()) return;
+    require_shape({kName, "max_logits", max_logits}, DType::float32, {query.shape[2]});
+    require_dense({kName, "max_logits", max_logits});
 }
 
 Cost AttentionForward::cost() const {

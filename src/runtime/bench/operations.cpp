@@ -1,34 +1,21 @@
 #include "mfsdp/runtime/bench/operations.h"
 
 #include "mfsdp/base/error.h"
-#include "mfsdp/base/exact_sum.h"
 #include "mfsdp/device/operation_table.h"
+
+#include "runtime/bench/case_list.h"
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace mfsdp::runtime {
 
 namespace {
 
 using namespace device;
-
-/// `make(bench)` gives the operation with its operands in the bench's memory.
-template <class Make>
-auto prepare(Make make) {
-    return [make](Workbench& bench) {
-        const auto operation = make(bench);
-        return PreparedOperation{[&bench, operation] { launch(bench.stream(), operation); }, operation.cost()};
-    };
-}
-
-std::string shape_text(std::initializer_list<std::int64_t> sizes) {
-    std::string text;
-    for (const std::int64_t size : sizes) text.append(text.empty() ? "" : " x ").append(std::to_string(size));
-    return text;
-}
 
 /// Collects the cases of one model.
 class Cases {
@@ -47,15 +34,15 @@ class Cases {
         add_vocabulary();
         add_layer();
         add_attention();
-        add_optimizers();
+        add_optimizer_cases(cases_, spec_, *largest_);
         add_elementwise();
-        return std::move(cases_);
+        return cases_.take();
     }
 
   private:
     template <class Op, class Make>
     void add(std::string use, std::initializer_list<std::int64_t> sizes, Make make) {
-        cases_.push_back({Op::kName, std::move(use), shape_text(sizes), prepare(std::move(make))});
+        cases_.add<Op>(std::move(use), sizes, std::move(make));
     }
 
     /// out [m, n] of a product over k.
@@ -229,39 +216,6 @@ class Cases {
         });
     }
 
-    void add_optimizers() {
-        const std::int64_t r = largest_->rows(), c = largest_->columns();
-        constexpr DType kFloat = DType::float32;  // masters, gradients' sums and states
-        const auto matrix = [r, c](Workbench& bench) { return bench.tensor(kFloat, {r, c}); };
-        add<AdamWStep>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            // Squares are not negative.
-            const Tensor squares = matrix(bench);
-            launch(bench.stream(), Fill{squares, 1.0});
-            return AdamWStep{
-                .weight = matrix(bench), .exp_avg = matrix(bench), .exp_avg_sq = squares, .gradient = matrix(bench)};
-        });
-        add<MomentumUpdate>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            return MomentumUpdate{matrix(bench), matrix(bench), matrix(bench)};
-        });
-        add<FrobeniusNorm>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            return FrobeniusNorm{bench.tensor(DType::float64, {1}), matrix(bench)};
-        });
-        add<DivideByNorm>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            const Tensor norm = bench.tensor(DType::float64, {1});
-            launch(bench.stream(), Fill{norm, 2.0});
-            return DivideByNorm{matrix(bench), matrix(bench), norm};
-        });
-        add<WeightUpdate>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            return WeightUpdate{.weight = matrix(bench), .direction = matrix(bench)};
-        });
-        add<FillIdentity>("smaller side of that matrix", {std::min(r, c), std::min(r, c)}, [=](Workbench& bench) {
-            return FillIdentity{bench.tensor(DType::float32, {std::min(r, c), std::min(r, c)})};
-        });
-        add<SquareSum>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            return SquareSum{bench.tensor(DType::int64, {ExactSum::kWords + 1}), matrix(bench)};
-        });
-    }
-
     void add_elementwise() {
         const std::int64_t n = tokens_, c = hidden_, f = spec_.config.intermediate_size;
         constexpr DType kFloat = DType::float32;
@@ -296,7 +250,7 @@ class Cases {
     std::int64_t batch_, length_, tokens_, hidden_, panel_;
     DType values_;
     const model::ParameterSpec* largest_ = nullptr;
-    std::vector<OperationCase> cases_;
+    CaseList cases_;
 };
 
 }  // namespace

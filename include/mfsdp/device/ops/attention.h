@@ -26,10 +26,13 @@ struct Rotary {
 /// log_sum_exp [B, H, T] dense float32 (output, saved for backward). The others of one type, float32 or bfloat16, all
 /// strided with contiguous D; arithmetic is float32, out is rounded once.
 /// out = softmax(scale * query key^T + causal mask) value. Source: FlashAttention-2 (Dao 2023), restated.
+/// max_logits [H] float32 dense, undefined where it is not wanted: raised to the largest scale * query . key of the
+/// head under the mask, where that is larger.
 struct AttentionForward {
     static constexpr std::string_view kName = "attention_forward";
     Tensor out, log_sum_exp, query, key, value;
     float scale = 1.0F;
+    Tensor max_logits{};
     void check() const;
     [[nodiscard]] Cost cost() const;
 };
