@@ -117,7 +117,12 @@ class Transformer::Implementation {
             return;
         }
         const auto block = static_cast<std::size_t>(visit.unit - 1);
-        residual_ = blocks_[block].forward(context(), weights, std::move(residual_), block_records_[block],
+        LayerContext in_block = context();
+        if (micro_batch.max_logits.defined()) {
+            in_block.max_logits =
+                micro_batch.max_logits.slice(0, visit.unit - 1, 1).reshape({spec_.config.num_attention_heads});
+        }
+        residual_ = blocks_[block].forward(in_block, weights, std::move(residual_), block_records_[block],
                                            visit.purpose == Purpose::train);
     }
 

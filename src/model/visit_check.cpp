@@ -76,6 +76,11 @@ void check_micro_batch(const ModelSpec& spec, const TransformerOptions& options,
     check_slot(micro_batch.loss_sum, DType::float64, "loss_sum");
     check_slot(micro_batch.target_count, DType::int64, "target_count");
     check_slot(micro_batch.log_z_squares, DType::float64, "log_z_squares");
+    if (!micro_batch.max_logits.defined()) return;
+    const std::int64_t heads[] = {spec.blocks(), spec.config.num_attention_heads};
+    MFSDP_ASSERT(has_shape(micro_batch.max_logits, heads) && micro_batch.max_logits.dtype == DType::float32 &&
+                     micro_batch.max_logits.is_dense(),
+                 "max_logits are dense [blocks, heads] float32, got " + micro_batch.max_logits.describe());
 }
 
 void check_tensors(const ModelSpec& spec, const TransformerOptions& options, const UnitVisit& visit,

@@ -18,7 +18,9 @@ struct MicroBatch {
     device::Tensor loss_sum;         ///< [1] float64, written by the head: sum of losses over the targets that count
     device::Tensor target_count;     ///< [1] int64, written by the head
     device::Tensor log_z_squares{};  ///< [1] float64, written by the head: sum of (log Z)^2 over the targets that count
-    device::Tensor logits{};         ///< generate: [B, S, V] float32, S = T for all positions or 1 for the last alone
+    /// [blocks, H] float32, train: raised to the largest attention logit of each head; undefined: not wanted
+    device::Tensor max_logits{};
+    device::Tensor logits{};  ///< generate: [B, S, V] float32, S = T for all positions or 1 for the last alone
 };
 
 /// What a block computes again in its backward instead of keeping it from its forward. The bits are the same.

@@ -15,6 +15,7 @@ struct LayerContext {
     std::int64_t batch_size = 0;
     std::int64_t sequence_length = 0;
     device::DType compute_type = device::DType::float32;  ///< of weights and activations
+    device::Tensor max_logits{};                          ///< [H] of this block, see MicroBatch; may be undefined
 
     [[nodiscard]] std::int64_t tokens() const { return batch_size * sequence_length; }
 };

@@ -102,7 +102,8 @@ void Attention::forward(const LayerContext& context, UnitTensors weights, Activa
                                                     .query = by_sequence(context, parts.query),
                                                     .key = by_sequence(context, parts.key),
                                                     .value = by_sequence(context, parts.value),
-                                                    .scale = scale_});
+                                                    .scale = scale_,
+                                                    .max_logits = context.max_logits});
 }
 
 Activation Attention::project(const LayerContext& context, UnitTensors weights, const AttentionRecord& record) const {
