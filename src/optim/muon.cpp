@@ -39,7 +39,9 @@ device::Tensor batch(std::span<const BlockWork> run, device::Tensor BlockWork::*
 
 class Muon final : public MatrixOptimizer {
   public:
-    explicit Muon(const MuonOptions& options) : options_(options) {
+    explicit Muon(const MuonOptions& options)
+        : options_(options),
+          newton_schulz_{options.coefficient_type, options.num_ns_steps, options.ns_dtype, options.ns_method} {
         MFSDP_ASSERT(options.num_ns_steps >= 1, "Newton-Schulz takes at least one step");
         MFSDP_ASSERT(options.momentum >= 0.0 && options.momentum < 1.0, "the momentum is in [0, 1)");
     }
@@ -47,16 +49,20 @@ class Muon final : public MatrixOptimizer {
     [[nodiscard]] std::string name() const override { return "muon"; }
 
     [[nodiscard]] std::vector<StateSpec> block_states(std::int64_t rows, std::int64_t columns) const override {
-        return {{.name = "momentum", .shape = {rows, columns}}};
+        std::vector<StateSpec> states{{.name = "momentum", .shape = {rows, columns}}};
+        if (options_.normuon) states.push_back({.name = "row_exp_avg_sq", .shape = {rows}, .element = false});
+        return states;
     }
 
     [[nodiscard]] OptimizerCost cost(std::int64_t rows, std::int64_t columns) const override {
-        const std::int64_t s = std::min(rows, columns);
-        const std::int64_t l = std::max(rows, columns);
-        // Each step copies an iterate and a Gram matrix; momentum, norm and weights pass over nine matrices.
-        const std::int64_t bytes = kFloatBytes * (9 * s * l + options_.num_ns_steps * 2 * (s * l + s * s));
-        return with_refresh(
-            {.product_flops = options_.num_ns_steps * (4 * s * s * l + 2 * s * s * s), .element_bytes = bytes}, {}, 1);
+        const std::int64_t s = std::min(rows, columns), l = std::max(rows, columns);
+        const std::int64_t size = device::size_of(options_.ns_dtype);
+        // Momentum, norm and weights pass over ten float32 matrices, the row step over seven, copies within the
+        // iteration over an iterate and a Gram matrix.
+        const std::int64_t passes = options_.normuon ? 17 : 10;
+        return {.step = {.product_flops = newton_schulz_flops(newton_schulz_, rows, columns),
+                         .element_bytes =
+                             kFloatBytes * passes * s * l + options_.num_ns_steps * size * 2 * (s * l + s * s)}};
     }
 
     void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& gradient,
@@ -81,8 +87,10 @@ class Muon final : public MatrixOptimizer {
         while (!blocks.empty()) {
             const std::size_t count = run_length(blocks);
             newton_schulz(stream, workspace, batch(blocks.first(count), &BlockWork::out),
-                          batch(blocks.first(count), &BlockWork::input), options_.coefficient_type,
-                          options_.num_ns_steps);
+                          batch(blocks.first(count), &BlockWork::input), newton_schulz_);
+            for (const BlockWork& block : blocks.first(count)) {
+                if (options_.normuon) balance_rows(stream, workspace, block);
+            }
             blocks = blocks.subspan(count);
         }
     }
@@ -92,11 +100,33 @@ class Muon final : public MatrixOptimizer {
                                          double weight_decay, std::int64_t /*step*/) const override {
         const double scale = muon_scale(options_, rows, columns);
         return {.decay = static_cast<float>(1.0 - learning_rate * weight_decay),
-                .step = static_cast<float>(learning_rate * scale)};
+                .step = static_cast<float>(learning_rate * scale),
+                .cautious = options_.cautious_weight_decay};
     }
 
   private:
+    /// NorMuon: each row divided by the root of its second moment, and the whole brought back to its length.
+    void balance_rows(device::Stream& stream, device::BufferPool& workspace, const BlockWork& block) const {
+        const device::PooledBuffer norms(workspace, stream, 2 * device::size_of(device::DType::float64));
+        const device::Tensor before = norms.view(device::DType::float64, {1});
+        const device::Tensor after = norms.view(device::DType::float64, {1}, device::size_of(device::DType::float64));
+        const device::Tensor& moment = block.states[0];
+        device::launch(stream, device::RowMoment{.moment = moment,
+                                                 .in = block.out,
+                                                 .beta = static_cast<float>(options_.normuon_beta2),
+                                                 .one_minus_beta = static_cast<float>(1.0 - options_.normuon_beta2)});
+        device::launch(stream, device::FrobeniusNorm{.norm = before, .in = block.out});
+        device::launch(stream, device::DivideRows{.out = block.out,
+                                                  .in = block.out,
+                                                  .moment = moment,
+                                                  .epsilon = static_cast<float>(options_.normuon_epsilon)});
+        device::launch(stream, device::FrobeniusNorm{.norm = after, .in = block.out});
+        device::launch(
+            stream, device::ScaleByRatio{.out = block.out, .in = block.out, .numerator = before, .denominator = after});
+    }
+
     MuonOptions options_;
+    NewtonSchulzOptions newton_schulz_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
+#include "mfsdp/optim/newton_schulz.h"
+
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/device.h"
-#include "mfsdp/optim/muon.h"
 
 #include <algorithm>
 #include <span>
@@ -55,32 +56,13 @@ std::span<const Row> table(CoefficientType type) {
     return {};
 }
 
-/// Scratch of one iteration of a batch: two iterates [b, s, l] and two Gram matrices [b, s, s].
-struct Scratch {
-    device::Tensor iterate, next, gram, polynomial;
-};
-
-/// next = a X + (b A + c A A) X with A = X X^T. The scalars ride on the products, so beside the three products there
-/// are only two copies.
-void iterate_once(device::Stream& stream, const Scratch& scratch, device::Tensor next, const Row& coefficients) {
-    const auto [a, b, c] = coefficients;
-    device::launch(
-        stream, device::Matmul{.out = scratch.gram, .a = scratch.iterate, .b = scratch.iterate, .transpose_b = true});
-    device::launch(stream, device::Copy{.out = scratch.polynomial, .in = scratch.gram});
-    device::launch(stream, device::Matmul{.out = scratch.polynomial,
-                                          .a = scratch.gram,
-                                          .b = scratch.gram,
-                                          .alpha = static_cast<float>(c),
-                                          .beta = static_cast<float>(b)});
-    device::launch(stream, device::Copy{.out = next, .in = scratch.iterate});
-    device::launch(
-        stream,
-        device::Matmul{.out = next, .a = scratch.polynomial, .b = scratch.iterate, .beta = static_cast<float>(a)});
-}
+using device::DType;
+using device::PooledBuffer;
+using device::Tensor;
 
 /// Matrix `index` of a batch.
-device::Tensor matrix(const device::Tensor& batch, std::int64_t index) {
-    device::Tensor result = batch.slice(0, index, 1);
+Tensor matrix(const Tensor& batch, std::int64_t index) {
+    Tensor result = batch.slice(0, index, 1);
     result.rank = 2;
     for (std::size_t axis = 0; axis < 2; ++axis) {
         result.shape[axis] = batch.shape[axis + 1];
@@ -90,22 +72,150 @@ device::Tensor matrix(const device::Tensor& batch, std::int64_t index) {
 }
 
 /// A matrix as a batch of one.
-device::Tensor batched(const device::Tensor& tensor) {
-    return tensor.rank == 3 ? tensor : tensor.split(0, 1, tensor.rows());
-}
+Tensor batched(const Tensor& tensor) { return tensor.rank == 3 ? tensor : tensor.split(0, 1, tensor.rows()); }
 
-/// scratch.iterate = in / |in| in the wide orientation. The norm is that of the wide copy: its order of additions, and
-/// so its last bit, is then the same for a matrix and its transpose.
-void normalise(device::Stream& stream, const Scratch& scratch, const device::Tensor& norms, const device::Tensor& in,
-               bool tall) {
-    for (std::int64_t i = 0; i < in.shape[0]; ++i) {
-        const device::Tensor source = matrix(in, i), turned = matrix(scratch.next, i), norm = norms.slice(0, i, 1);
-        if (tall) device::launch(stream, device::Transpose{.out = turned, .in = source});
-        const device::Tensor& wide = tall ? turned : source;
-        device::launch(stream, device::FrobeniusNorm{.norm = norm, .in = wide});
-        device::launch(stream, device::DivideByNorm{.out = matrix(scratch.iterate, i), .in = wide, .norm = norm});
+struct Extent {
+    std::int64_t count, s, l;  // matrices, their smaller and larger side
+    bool tall;
+};
+
+/// Steps at which the Gram variant multiplies its iterate out and begins anew: rounding in R and Q grows from step to
+/// step, and after three it shows (power-law spectra: errors of 28 times and more without).
+bool restarts(std::int64_t step) { return step > 1 && step % 3 == 0; }
+
+/// A batch on its way through the iteration.
+class Iteration {
+  public:
+    Iteration(device::Stream& stream, device::BufferPool& workspace, const Tensor& out, const Tensor& in,
+              const NewtonSchulzOptions& options, bool gram)
+        : stream_(stream),
+          options_(options),
+          extent_{in.shape[0], std::min(in.shape[1], in.shape[2]), std::max(in.shape[1], in.shape[2]),
+                  in.shape[1] > in.shape[2]},
+          out_(out),
+          in_(in) {
+        const std::int64_t count = extent_.count, s = extent_.s, l = extent_.l;
+        const std::int64_t bytes = device::size_of(options.dtype);
+        const auto take = [&](std::size_t index, std::int64_t columns) {
+            memory_[index] = PooledBuffer(workspace, stream, count * s * columns * bytes);
+            return memory_[index].view(options.dtype, {count, s, columns});
+        };
+        norm_memory_ = PooledBuffer(workspace, stream, count * device::size_of(DType::float64));
+        iterate_ = take(0, l);
+        next_ = take(1, l);
+        gram_ = take(2, s);
+        polynomial_ = take(3, s);
+        if (gram) {
+            accumulated_ = take(4, s);
+            spare_ = take(5, s);
+        }
+        wide_ = next_;
+        if (extent_.tall && options.dtype != DType::float32) {
+            wide_memory_ = PooledBuffer(workspace, stream, count * s * l * device::size_of(DType::float32));
+            wide_ = wide_memory_.view(DType::float32, {count, s, l});
+        }
     }
-}
+
+    void run_standard() {
+        normalise();
+        for (std::int64_t step = 1; step <= options_.steps; ++step) {
+            const auto [a, b, c] = coefficients(step);
+            multiply_symmetric(gram_, iterate_, {}, 1.0, 0.0);
+            evaluate(b, c);
+            // The scalars ride on the products, so beside the three products there are only two copies.
+            const Tensor target = step == options_.steps ? last_target() : next_;
+            launch(device::Copy{.out = target, .in = iterate_});
+            launch(device::Matmul{.out = target, .a = polynomial_, .b = iterate_, .beta = static_cast<float>(a)});
+            std::swap(iterate_, next_);
+        }
+        finish();
+    }
+
+    /// R = X X^T and Q, the product of all polynomials since the last restart, instead of X at every step.
+    void run_gram() {
+        normalise();
+        multiply_symmetric(gram_, iterate_, {}, 1.0, 0.0);
+        bool accumulates = false;
+        for (std::int64_t step = 1; step <= options_.steps; ++step) {
+            if (restarts(step)) {
+                launch(device::Matmul{.out = next_, .a = accumulated_, .b = iterate_});
+                std::swap(iterate_, next_);
+                multiply_symmetric(gram_, iterate_, {}, 1.0, 0.0);
+                accumulates = false;
+            }
+            const auto [a, b, c] = coefficients(step);
+            evaluate(b, c);
+            for (std::int64_t i = 0; i < extent_.count; ++i) {
+                launch(device::AddToDiagonal{.out = matrix(polynomial_, i), .value = static_cast<float>(a)});
+            }
+            if (accumulates) {
+                multiply_symmetric(spare_, polynomial_, accumulated_, 1.0, 0.0);
+                std::swap(accumulated_, spare_);
+            } else {
+                launch(device::Copy{.out = accumulated_, .in = polynomial_});
+            }
+            accumulates = true;
+            if (step == options_.steps || restarts(step + 1)) continue;
+            multiply_symmetric(spare_, polynomial_, gram_, 1.0, 0.0);
+            multiply_symmetric(gram_, spare_, polynomial_, 1.0, 0.0);
+        }
+        launch(device::Matmul{.out = last_target(), .a = accumulated_, .b = iterate_});
+        finish();
+    }
+
+  private:
+    template <class Op>
+    void launch(const Op& operation) {
+        device::launch(stream_, operation);
+    }
+    void multiply_symmetric(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
+        launch(device::SymmetricProduct{
+            .out = out, .a = a, .b = b, .alpha = static_cast<float>(alpha), .beta = static_cast<float>(beta)});
+    }
+    [[nodiscard]] std::array<double, 3> coefficients(std::int64_t step) const {
+        return newton_schulz_coefficients(options_.coefficient_type, step - 1);
+    }
+
+    /// iterate = in / |in| in the wide orientation. The norm is that of the wide copy: its order of additions, and so
+    /// its last bit, is then the same for a matrix and its transpose.
+    void normalise() {
+        const Tensor norms = norm_memory_.view(DType::float64, {extent_.count});
+        for (std::int64_t i = 0; i < extent_.count; ++i) {
+            const Tensor source = matrix(in_, i), turned = matrix(wide_, i), norm = norms.slice(0, i, 1);
+            if (extent_.tall) launch(device::Transpose{.out = turned, .in = source});
+            const Tensor& wide = extent_.tall ? turned : source;
+            launch(device::FrobeniusNorm{.norm = norm, .in = wide});
+            launch(device::DivideByNorm{.out = matrix(iterate_, i), .in = wide, .norm = norm});
+        }
+    }
+
+    /// polynomial = b R + c R R
+    void evaluate(double b, double c) {
+        launch(device::Copy{.out = polynomial_, .in = gram_});
+        multiply_symmetric(polynomial_, gram_, {}, c, b);
+    }
+
+    /// Where the last product goes. `in` has been read: a wide result goes straight to its place, even if that is `in`.
+    [[nodiscard]] Tensor last_target() {
+        result_ = !extent_.tall ? out_ : options_.dtype == DType::float32 ? next_ : wide_;
+        return result_;
+    }
+    void finish() {
+        for (std::int64_t i = 0; extent_.tall && i < extent_.count; ++i) {
+            launch(device::Transpose{.out = matrix(out_, i), .in = matrix(result_, i)});
+        }
+    }
+
+    device::Stream& stream_;
+    NewtonSchulzOptions options_;
+    Extent extent_;
+    Tensor out_, in_;
+    std::array<PooledBuffer, 6> memory_;
+    PooledBuffer norm_memory_, wide_memory_;
+    Tensor iterate_, next_, gram_, polynomial_, accumulated_, spare_;
+    Tensor wide_;    // float32: a tall matrix turned, and with 16-bit iterates its result
+    Tensor result_;  // of the last product
+};
 
 }  // namespace
 
@@ -115,36 +225,43 @@ std::array<double, 3> newton_schulz_coefficients(CoefficientType type, std::int6
     return rows[static_cast<std::size_t>(std::min(index, static_cast<std::int64_t>(rows.size()) - 1))];
 }
 
-void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
-                   CoefficientType type, std::int64_t steps) {
+bool uses_gram(const NewtonSchulzOptions& options, std::int64_t rows, std::int64_t columns) {
+    if (options.method != NewtonSchulzMethod::automatic) return options.method == NewtonSchulzMethod::gram;
+    const std::int64_t s = std::min(rows, columns), l = std::max(rows, columns);
+    // Its recurrences lose too much in bfloat16, and float32 is the reference.
+    if (options.dtype != DType::float16 || 2 * l < 3 * s) return false;
+    NewtonSchulzOptions gram = options, standard = options;
+    gram.method = NewtonSchulzMethod::gram;
+    standard.method = NewtonSchulzMethod::standard;
+    return newton_schulz_flops(gram, rows, columns) < newton_schulz_flops(standard, rows, columns);
+}
+
+std::int64_t newton_schulz_flops(const NewtonSchulzOptions& options, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t s = std::min(rows, columns), l = std::max(rows, columns);
+    const std::int64_t long_product = s * s * l, cube = s * s * s;  // of one triangle; a whole product is twice that
+    if (!uses_gram(options, rows, columns)) return options.steps * (3 * long_product + cube);
+    std::int64_t flops = 3 * long_product;  // X X^T at the start, Q X at the end
+    for (std::int64_t step = 1; step <= options.steps; ++step) {
+        if (restarts(step)) flops += 3 * long_product;
+        const bool accumulates = step > 1 && !restarts(step);
+        const bool goes_on = step < options.steps && !restarts(step + 1);
+        flops += cube * (1 + (accumulates ? 1 : 0) + (goes_on ? 2 : 0));
+    }
+    return flops;
+}
+
+void newton_schulz(device::Stream& stream, device::BufferPool& workspace, Tensor out, Tensor in,
+                   const NewtonSchulzOptions& options) {
     MFSDP_ASSERT((in.rank == 2 || in.rank == 3) && !in.empty() && same_shape(out, in),
                  "out " + out.describe() + " has the shape of the matrices in " + in.describe());
-    MFSDP_ASSERT(steps >= 1, "Newton-Schulz takes at least one step");
-    out = batched(out);
-    in = batched(in);
-    constexpr device::DType kType = device::DType::float32;
-    constexpr std::int64_t kBytes = device::size_of(kType);
-    const std::int64_t count = in.shape[0];
-    const bool tall = in.shape[1] > in.shape[2];
-    const std::int64_t s = std::min(in.shape[1], in.shape[2]);
-    const std::int64_t l = std::max(in.shape[1], in.shape[2]);
-    const device::PooledBuffer norms(workspace, stream, count * device::size_of(device::DType::float64));
-    const device::PooledBuffer iterate(workspace, stream, count * s * l * kBytes);
-    const device::PooledBuffer next(workspace, stream, count * s * l * kBytes);
-    const device::PooledBuffer gram(workspace, stream, count * s * s * kBytes);
-    const device::PooledBuffer polynomial(workspace, stream, count * s * s * kBytes);
-    Scratch scratch{iterate.view(kType, {count, s, l}), next.view(kType, {count, s, l}),
-                    gram.view(kType, {count, s, s}), polynomial.view(kType, {count, s, s})};
-
-    normalise(stream, scratch, norms.view(device::DType::float64, {count}), in, tall);
-    for (std::int64_t index = 0; index < steps; ++index) {
-        // `in` has been read: a wide result goes straight to its place, even if that is `in`.
-        const bool last = index + 1 == steps;
-        iterate_once(stream, scratch, last && !tall ? out : scratch.next, newton_schulz_coefficients(type, index));
-        std::swap(scratch.iterate, scratch.next);
-    }
-    for (std::int64_t i = 0; tall && i < count; ++i) {
-        device::launch(stream, device::Transpose{.out = matrix(out, i), .in = matrix(scratch.iterate, i)});
+    MFSDP_ASSERT(options.steps >= 1, "Newton-Schulz takes at least one step");
+    const Tensor all = batched(in);
+    const bool gram = uses_gram(options, all.shape[1], all.shape[2]);
+    Iteration iteration(stream, workspace, batched(out), all, options, gram);
+    if (gram) {
+        iteration.run_gram();
+    } else {
+        iteration.run_standard();
     }
 }
 

@@ -10,18 +10,15 @@ StepCost& StepCost::operator+=(const StepCost& other) {
     return *this;
 }
 
-OptimizerCost& OptimizerCost::operator+=(const OptimizerCost& other) {
-    mean += other.mean;
-    worst += other.worst;
-    return *this;
+StepCost operator+(StepCost a, const StepCost& b) { return a += b; }
+
+StepCost OptimizerCost::mean() const {
+    return step + StepCost{refresh.product_flops / frequency, refresh.eigen_flops / frequency,
+                           refresh.orthogonal_flops / frequency, refresh.element_bytes / frequency};
 }
 
-OptimizerCost with_refresh(const StepCost& step, const StepCost& refresh, std::int64_t frequency) {
-    OptimizerCost cost{.mean = step, .worst = step};
-    cost.worst += refresh;
-    cost.mean += StepCost{refresh.product_flops / frequency, refresh.eigen_flops / frequency,
-                          refresh.orthogonal_flops / frequency, refresh.element_bytes / frequency};
-    return cost;
+StepCost OptimizerCost::at(std::int64_t update, std::int64_t number) const {
+    return (update + (staggered ? number : 0)) % frequency == 0 ? worst() : step;
 }
 
 }  // namespace mfsdp::optim

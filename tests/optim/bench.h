@@ -51,6 +51,18 @@ HostMatrix<T> transposed(const HostMatrix<T>& matrix) {
     return result;
 }
 
+/// a b, a plain loop.
+template <class T>
+HostMatrix<T> product(const HostMatrix<T>& a, const HostMatrix<T>& b) {
+    HostMatrix<T> result(a.rows, b.columns);
+    for (std::int64_t r = 0; r < a.rows; ++r) {
+        for (std::int64_t k = 0; k < a.columns; ++k) {
+            for (std::int64_t c = 0; c < b.columns; ++c) result.at(r, c) += a.at(r, k) * b.at(k, c);
+        }
+    }
+    return result;
+}
+
 template <class T>
 HostMatrix<T> scaled(const HostMatrix<T>& matrix, T factor) {
     HostMatrix<T> result = matrix;
@@ -138,7 +150,8 @@ class Bench {
     [[nodiscard]] Matrix download(device::Tensor tensor) {
         Matrix result(tensor.rows(), tensor.columns());
         const device::Tensor dense = make(result.rows, result.columns);
-        device::launch(*stream_, device::Copy{.out = dense, .in = tensor});
+        const device::Tensor source = tensor.rank == 1 ? tensor.reshape({1, tensor.count()}) : tensor;
+        device::launch(*stream_, device::Copy{.out = dense, .in = source});
         device::launch(*stream_, device::CopyToHost{.target = result.values.data(), .in = dense});
         stream_->synchronize();
         return result;

@@ -2,12 +2,13 @@
 
 #include "mfsdp/optim/adamw.h"
 #include "mfsdp/optim/muon.h"
+#include "mfsdp/optim/shampoo.h"
+#include "mfsdp/optim/soap.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -69,20 +70,7 @@ struct Rated {
     double learning_rate = 0.0, weight_decay = 0.0;
 };
 
-/// What of Muon this library does not compute; a case that asks for it is skipped.
-inline std::optional<std::string> unsupported_muon_feature(const nlohmann::json& hyperparameters) {
-    for (const char* flag : {"muon_normuon", "muon_cautious_weight_decay"}) {
-        if (hyperparameters.value(flag, false)) return flag;
-    }
-    if (hyperparameters.value("muon_ns_dtype", "float32") != "float32") return "muon_ns_dtype";
-    return std::nullopt;
-}
-
 inline Rated<MuonOptions> take_muon(Hyperparameters& values) {
-    for (const char* off : {"muon_normuon", "muon_normuon_beta2", "muon_normuon_epsilon", "muon_cautious_weight_decay",
-                            "muon_ns_dtype"}) {
-        values.drop(off);
-    }
     Rated<MuonOptions> result{.learning_rate = values.take<double>("muon_lr"),
                               .weight_decay = values.take<double>("muon_weight_decay")};
     MuonOptions& options = result.options;
@@ -98,9 +86,62 @@ inline Rated<MuonOptions> take_muon(Hyperparameters& values) {
                                                         {"unit_rms_norm", ScaleMode::unit_rms_norm},
                                                         {"spectral", ScaleMode::spectral}});
     options.extra_scale_factor = values.take_or<double>("muon_extra_scale_factor", 1.0);
+    options.normuon = values.take<bool>("muon_normuon");
+    options.normuon_beta2 = values.take<double>("muon_normuon_beta2");
+    options.normuon_epsilon = values.take<double>("muon_normuon_epsilon");
+    options.cautious_weight_decay = values.take<bool>("muon_cautious_weight_decay");
     // The RMS target is the factor 0.2 of match_rms_adamw; another target is reached through the extra factor.
     const double rms_target = values.take_or<double>("muon_rms_target", 0.2);
     if (rms_target != 0.2) options.extra_scale_factor *= rms_target / 0.2;
+    return result;
+}
+
+inline EpsilonMode take_epsilon_mode(Hyperparameters& values) {
+    return values.take_name<EpsilonMode>("shampoo_epsilon_mode",
+                                         {{"relative", EpsilonMode::relative}, {"absolute", EpsilonMode::absolute}});
+}
+
+inline Rated<ShampooOptions> take_shampoo(Hyperparameters& values) {
+    Rated<ShampooOptions> result{.learning_rate = values.take<double>("shampoo_lr"),
+                                 .weight_decay = values.take<double>("shampoo_weight_decay")};
+    ShampooOptions& options = result.options;
+    options.beta1 = values.take<double>("shampoo_beta1");
+    options.beta2 = values.take<double>("shampoo_beta2");
+    options.graft_beta2 = values.take<double>("shampoo_graft_beta2");
+    options.bias_correction = values.take<bool>("shampoo_bias_correction");
+    options.epsilon = values.take<double>("shampoo_epsilon");
+    options.epsilon_mode = take_epsilon_mode(values);
+    options.root_order = values.take<std::int64_t>("shampoo_root");
+    options.grafting = values.take_name<Grafting>("shampoo_graft", {{"adam", Grafting::adam},
+                                                                    {"rmsprop", Grafting::rmsprop},
+                                                                    {"adagrad", Grafting::adagrad},
+                                                                    {"sgd", Grafting::sgd},
+                                                                    {"none", Grafting::none}});
+    options.grafting_epsilon = values.take<double>("shampoo_graft_epsilon");
+    options.start_step = values.take<std::int64_t>("shampoo_start_step");
+    options.precondition_frequency = values.take<std::int64_t>("shampoo_precondition_frequency");
+    options.max_preconditioner_dim = values.take<std::int64_t>("shampoo_max_preconditioner_dim");
+    return result;
+}
+
+inline Rated<SoapOptions> take_soap(Hyperparameters& values) {
+    Rated<SoapOptions> result{.learning_rate = values.take<double>("soap_lr"),
+                              .weight_decay = values.take<double>("soap_weight_decay")};
+    SoapOptions& options = result.options;
+    options.beta1 = values.take<double>("soap_beta1");
+    options.beta2 = values.take<double>("soap_beta2");
+    options.shampoo_beta = values.take<double>("soap_shampoo_beta");
+    options.epsilon = values.take<double>("soap_epsilon");
+    options.epsilon_mode = values.take_name<BiasEpsilon>(
+        "soap_epsilon_mode", {{"corrected", BiasEpsilon::corrected}, {"uncorrected", BiasEpsilon::uncorrected}});
+    options.decay_order = values.take_name<DecayOrder>("soap_weight_decay_order",
+                                                       {{"before", DecayOrder::before}, {"after", DecayOrder::after}});
+    options.bias_correction = values.take<bool>("soap_bias_correction");
+    options.normalize_update = values.take<bool>("soap_normalize_update");
+    options.one_sided = values.take<bool>("soap_one_sided");
+    options.skip_first_step = values.take<bool>("soap_skip_first_step");
+    options.precondition_frequency = values.take<std::int64_t>("soap_precondition_frequency");
+    options.max_preconditioner_dim = values.take<std::int64_t>("soap_max_preconditioner_dim");
     return result;
 }
 

@@ -50,7 +50,6 @@ std::optional<std::string> unsupported(const Trajectory& trajectory, const json&
     for (const json& group : variant.at("groups")) {
         const auto optimizer = group.at("optimizer").get<std::string>();
         if (optimizer != "muon" && optimizer != "adamw") return optimizer;
-        if (const auto feature = unsupported_muon_feature(group.at("hyperparameters"))) return feature;
     }
     return std::nullopt;
 }

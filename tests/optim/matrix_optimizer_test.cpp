@@ -1,9 +1,11 @@
-#include "mfsdp/optim/matrix_optimizer.h"
-
+#include "mfsdp/optim/matrix_stepper.h"
 #include "mfsdp/optim/muon.h"
+#include "mfsdp/optim/shampoo.h"
+#include "mfsdp/optim/soap.h"
 
 #include "optim/bench.h"
 #include "support/catch.h"
+#include "support/lapack.h"
 
 #include <algorithm>
 #include <deque>
@@ -65,22 +67,30 @@ std::deque<Parameter> make_parameters(Bench& bench, const MatrixOptimizer& optim
 }  // namespace
 
 TEST_CASE("Several matrices in one step, in any order, have the bits of one after the other", "[optim]") {
-    Bench together, apart;
-    const auto optimizer = make_muon({});
-    const auto many = make_parameters(together, *optimizer), single = make_parameters(apart, *optimizer);
-    std::vector<std::size_t> order(kShapes.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = (i * 3 + 2) % order.size();
-    for (std::int64_t t = 1; t <= 3; ++t) {
-        std::vector<MatrixStep> all;
-        for (const std::size_t i : order) all.push_back(many[i].step(t));
-        optimizer->step(together.stream(), together.workspace(), all);
-        for (const Parameter& parameter : single) {
-            optimizer->step(apart.stream(), apart.workspace(), parameter.step(t));
-        }
+    std::vector<std::unique_ptr<MatrixOptimizer>> optimizers;
+    optimizers.push_back(make_muon({.normuon = true}));
+    if (!mfsdp::test::without_lapack()) {
+        optimizers.push_back(make_shampoo({.start_step = 2, .precondition_frequency = 2, .stagger_refresh = true}));
+        optimizers.push_back(make_soap({.precondition_frequency = 2, .stagger_refresh = true}));
     }
-    for (std::size_t i = 0; i < kShapes.size(); ++i) {
-        INFO("matrix " << i);
-        CHECK(same_bits(together.download(many[i].weight), apart.download(single[i].weight)));
+    for (const auto& optimizer : optimizers) {
+        Bench together({.threads = 2}), apart;
+        const auto many = make_parameters(together, *optimizer), single = make_parameters(apart, *optimizer);
+        MatrixStepper stepper(*optimizer);
+        std::vector<std::size_t> order(kShapes.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = (i * 3 + 2) % order.size();
+        for (std::int64_t t = 1; t <= 5; ++t) {
+            std::vector<MatrixStep> all;
+            for (const std::size_t i : order) all.push_back(many[i].step(t));
+            stepper.step(together.stream(), together.workspace(), all);
+            for (const Parameter& parameter : single) {
+                optimizer->step(apart.stream(), apart.workspace(), parameter.step(t));
+            }
+        }
+        for (std::size_t i = 0; i < kShapes.size(); ++i) {
+            INFO(optimizer->name() << ", matrix " << i);
+            CHECK(same_bits(together.download(many[i].weight), apart.download(single[i].weight)));
+        }
     }
 }
 
@@ -101,12 +111,13 @@ TEST_CASE("Large matrices take turns with the workspace, small ones share it", "
             matrices.push_back(
                 {.weight = tensor(), .gradient = tensor(), .states = states.emplace_back(std::array{tensor()})});
         }
-        make_muon({})->step(*stream, pool, matrices);
+        const auto muon = make_muon({});
+        MatrixStepper(*muon).step(*stream, pool, matrices);
         return pool.high_water();
     };
     CHECK(high_water(2048, 2048, 3) == high_water(2048, 2048, 1));
     CHECK(high_water(256, 256, 4) > 3 * high_water(256, 256, 1));
-    CHECK(high_water(1024, 512, 100) <= 6 * 4 * MatrixOptimizer::kWaveElements);
+    CHECK(high_water(1024, 512, 100) <= 6 * 4 * MatrixStepper::kWaveElements);
 }
 
 TEST_CASE("States of a fused parameter are those of the whole and then of each block", "[optim]") {
@@ -125,12 +136,37 @@ TEST_CASE("States of a fused parameter are those of the whole and then of each b
 }
 
 TEST_CASE("The mean cost of a step shares a refresh among the steps between two", "[optim]") {
-    const OptimizerCost cost = with_refresh({.product_flops = 100, .element_bytes = 7},
-                                            {.product_flops = 40, .eigen_flops = 90, .orthogonal_flops = 30}, 10);
-    CHECK(cost.mean.product_flops == 104);
-    CHECK(cost.mean.eigen_flops == 9);
-    CHECK(cost.mean.orthogonal_flops == 3);
-    CHECK(cost.mean.element_bytes == 7);
-    CHECK(cost.mean.flops() == 116);
-    CHECK(cost.worst.flops() == 260);
+    const OptimizerCost cost{.step = {.product_flops = 100, .element_bytes = 7},
+                             .refresh = {.product_flops = 40, .eigen_flops = 90, .orthogonal_flops = 30},
+                             .frequency = 10,
+                             .staggered = true};
+    CHECK(cost.mean().product_flops == 104);
+    CHECK(cost.mean().eigen_flops == 9);
+    CHECK(cost.mean().orthogonal_flops == 3);
+    CHECK(cost.mean().element_bytes == 7);
+    CHECK(cost.mean().flops() == 116);
+    CHECK(cost.worst().flops() == 260);
+    CHECK(cost.at(20, 0).flops() == 260);
+    CHECK(cost.at(20, 1).flops() == 100);
+    CHECK(cost.at(19, 1).flops() == 260);
+}
+
+TEST_CASE("A period of refreshes has a step for every turn and one without any", "[optim]") {
+    const auto text = [](std::int64_t from, std::int64_t frequency, const std::vector<std::int64_t>& shifts) {
+        std::string result;
+        double shares = 0.0;
+        for (const RehearsalStep& step : refresh_period(from, frequency, shifts)) {
+            result += std::to_string(step.step) + " ";
+            shares += step.share;
+        }
+        CHECK(shares == Approx(1.0));
+        return result;
+    };
+    CHECK(text(0, 1, {0, 5}) == "1 ");
+    CHECK(text(3, 4, {0}) == "4 5 ");
+    CHECK(text(3, 4, {1}) == "7 4 ");
+    CHECK(text(3, 4, {0, 4, 8}) == "4 5 ");
+    CHECK(text(3, 4, {0, 1, 2, 3}) == "4 5 6 7 ");
+    CHECK(text(10, 1000, {0, 989, 988}) == "11 12 1000 13 ");
+    CHECK(text(2, 3, {}) == "3 ");
 }

@@ -27,7 +27,7 @@ struct RankRun {
                    : communicator.size() == 1
                        ? comm::make_self_executor(*device)
                        : comm::make_progress_executor(communicator, *device, {.timeout_seconds = 60})),
-          agreement(communicator, run.engine.micro_batches),
+          agreement(communicator, run.engine.micro_batches, run.engine.max_logits),
           engine({run.spec, run.plan, run.mesh, rank, *device, *executor, agreement}, run.engine,
                  runtime::rehearse(run, rank).pools) {}
 

@@ -31,6 +31,8 @@ struct TrainingCase {
     device::CpuDeviceOptions device;
     double clip_grad = 0.2;
     bool use_matrix_optimizer = true;
+    std::function<void(runtime::MatrixOptimizerConfig&)> optimizer;  // changes Muon's defaults; null: nothing
+    optim::QkClipOptions qk_clip;
     runtime::NumberType param_dtype = runtime::NumberType::float32;
     runtime::NumberType grad_dtype = runtime::NumberType::float32;
     double z_loss = 0.0;
@@ -64,7 +66,8 @@ struct TrainingOutcome {
     std::vector<double> z_losses;
     std::vector<runtime::MicroBatchLoss> evaluations;
     std::vector<std::int32_t> sampled;
-    std::vector<runtime::MatrixHealth> health;  // of the last step
+    std::vector<runtime::MatrixHealth> health;   // of the last step
+    std::vector<std::vector<float>> max_logits;  // of every step, with QK-clip
 };
 
 inline runtime::TrainConfig training_config(const TrainingCase& c) {
@@ -80,6 +83,8 @@ inline runtime::TrainConfig training_config(const TrainingCase& c) {
         c.use_matrix_optimizer ? runtime::MatrixOptimizerName::muon : runtime::MatrixOptimizerName::none;
     config.optimizer.element.eps = c.element_epsilon;
     config.optimizer.element.weight_decay = config.optimizer.matrix.weight_decay = c.weight_decay;
+    if (c.optimizer) c.optimizer(config.optimizer.matrix);
+    config.optimizer.qk_clip = c.qk_clip;
     config.parallel.strategy = c.strategy;
     config.parallel.planner.policy = c.policy;
     config.parallel.collectives.gather = c.gather;
@@ -176,6 +181,7 @@ inline void run_rank(const TrainingCase& c, const runtime::RunPlan& run, comm::C
         outcome.norms.push_back(result.grad_norm);
         outcome.clip_scales.push_back(result.clip_scale);
         outcome.facts.push_back(result.facts);
+        outcome.max_logits.emplace_back(result.facts.max_logits.begin(), result.facts.max_logits.end());
     }
     engine.compute().synchronize();
     auto& counted = outcome.ranks[static_cast<std::size_t>(rank)];

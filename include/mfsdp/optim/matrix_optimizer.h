@@ -28,6 +28,7 @@ struct MatrixStep {
 
 /// One matrix as the optimizer sees it, a block of a parameter.
 struct BlockWork {
+    std::int64_t rows = 0, columns = 0;
     device::Tensor out;                        ///< [rows, columns]: the direction
     device::Tensor input;                      ///< [rows, columns]: what `accumulate` wrote
     std::span<const device::Tensor> averages;  ///< [rows, columns] each: what `average` wrote
@@ -42,6 +43,17 @@ struct WeightRule {
     float step = 0.0F;
     bool cautious = false;
 };
+
+/// A step number for rehearsals, and the share of a long run's steps that do the same work; 0 for those at the start.
+struct RehearsalStep {
+    std::int64_t step = 1;
+    double share = 1.0;
+};
+
+/// The steps of one period after step `from` in which matrices with these shifts are refreshed, when (step + shift) mod
+/// frequency == 0, and one step without any refresh if there is one.
+[[nodiscard]] std::vector<RehearsalStep> refresh_period(std::int64_t from, std::int64_t frequency,
+                                                        std::span<const std::int64_t> shifts);
 
 /// An optimizer that works on whole matrices. A step is a pure function of (weight, gradient, state, step number): it
 /// knows no ranks, communicates nothing and remembers nothing but the states. It is made of
@@ -67,8 +79,8 @@ class MatrixOptimizer {
                                                 std::span<const model::RowBlock> blocks = {}) const;
     /// Cost of a step of one block of this shape.
     [[nodiscard]] virtual OptimizerCost cost(std::int64_t rows, std::int64_t columns) const = 0;
-    /// Steps that between them need the most workspace for matrices of these numbers, for rehearsals.
-    [[nodiscard]] virtual std::vector<std::int64_t> rehearsal_steps(std::span<const std::int64_t> numbers) const;
+    /// Steps that stand for all steps of a run with matrices of these numbers.
+    [[nodiscard]] virtual std::vector<RehearsalStep> rehearsal_steps(std::span<const std::int64_t> numbers) const;
 
     /// Whether `direction` reads `input`, and how many matrices it reads as `averages`.
     [[nodiscard]] virtual bool direction_reads_input() const { return true; }
@@ -102,18 +114,8 @@ class MatrixOptimizer {
     static void update(device::Stream& stream, const device::Tensor& weight, const device::Tensor& direction,
                        const WeightRule& rule);
 
-    /// One step of everything that an owner holds, in any order; all of one step number.
-    ///
-    /// Matrices are worked on in waves of at most kWaveElements elements or one matrix, which bounds the scratch taken
-    /// from `workspace`. InternalError if the blocks of a parameter do not tile its rows in order. Asynchronous on
-    /// `stream`.
-    void step(device::Stream& stream, device::BufferPool& workspace, std::span<const MatrixStep> matrices);
-    void step(device::Stream& stream, device::BufferPool& workspace, const MatrixStep& matrix) {
-        step(stream, workspace, std::span<const MatrixStep>(&matrix, 1));
-    }
-
-    /// 16 MiB of float32: enough matrices at once to fill many threads, little beside what one large matrix takes.
-    static constexpr std::int64_t kWaveElements = std::int64_t{1} << 22;
+    /// One step of one parameter. An owner with several, or with many steps to take, has a MatrixStepper.
+    void step(device::Stream& stream, device::BufferPool& workspace, const MatrixStep& matrix);
 };
 
 }  // namespace mfsdp::optim

@@ -4,8 +4,7 @@
 
 namespace mfsdp::optim {
 
-/// What one optimizer step of one matrix takes, by the kind of work, because the kinds run at different speeds
-/// (docs/optimizers.md, cost).
+/// What optimizer work takes, by kind, because the kinds run at different speeds (docs/optimizers.md, cost).
 struct StepCost {
     std::int64_t product_flops = 0;     ///< matrix products, symmetric ones counted with the triangle they compute
     std::int64_t eigen_flops = 0;       ///< symmetric eigen-decompositions, 9 d^3 each
@@ -16,15 +15,21 @@ struct StepCost {
     [[nodiscard]] std::int64_t flops() const { return product_flops + eigen_flops + orthogonal_flops; }
 };
 
-/// A step with everything in it, and the mean over many steps.
+[[nodiscard]] StepCost operator+(StepCost a, const StepCost& b);
+
+/// What the optimizer does for one matrix: `step` every time, and `refresh` every `frequency` steps.
 struct OptimizerCost {
-    StepCost mean;
-    StepCost worst;
+    StepCost step;
+    StepCost refresh{};
+    std::int64_t frequency = 1;
+    bool staggered = false;  ///< matrices take turns by their number; else all are refreshed in one step
 
-    OptimizerCost& operator+=(const OptimizerCost& other);
+    /// Over many steps.
+    [[nodiscard]] StepCost mean() const;
+    /// Of a step with a refresh.
+    [[nodiscard]] StepCost worst() const { return step + refresh; }
+    /// Of update t, long after the start, for the matrix of this number.
+    [[nodiscard]] StepCost at(std::int64_t update, std::int64_t number) const;
 };
-
-/// `step` every time and `refresh` every `frequency` steps.
-[[nodiscard]] OptimizerCost with_refresh(const StepCost& step, const StepCost& refresh, std::int64_t frequency);
 
 }  // namespace mfsdp::optim

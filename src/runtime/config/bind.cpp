@@ -138,32 +138,107 @@ TrainSection bind_train(const Reader& read) {
     return train;
 }
 
+optim::MuonOptions bind_muon(const Reader& read) {
+    using optim::CoefficientType, optim::MomentumForm, optim::NewtonSchulzMethod, optim::ScaleMode;
+    optim::MuonOptions muon;
+    muon.momentum = read.number("optimizer.matrix.momentum");
+    muon.momentum_form = read.name<MomentumForm>(
+        "optimizer.matrix.momentum_form", {{"ema", MomentumForm::ema}, {"heavy_ball", MomentumForm::heavy_ball}});
+    muon.nesterov = read.boolean("optimizer.matrix.nesterov");
+    muon.num_ns_steps = read.integer("optimizer.matrix.num_ns_steps");
+    muon.coefficient_type = read.name<CoefficientType>("optimizer.matrix.coefficient_type",
+                                                       {{"quintic", CoefficientType::quintic},
+                                                        {"simple", CoefficientType::simple},
+                                                        {"polar_express", CoefficientType::polar_express},
+                                                        {"dsv4", CoefficientType::dsv4}});
+    muon.scale_mode =
+        read.name<ScaleMode>("optimizer.matrix.scale_mode", {{"match_rms_adamw", ScaleMode::match_rms_adamw},
+                                                             {"original", ScaleMode::original},
+                                                             {"unit_rms_norm", ScaleMode::unit_rms_norm},
+                                                             {"spectral", ScaleMode::spectral}});
+    muon.extra_scale_factor = read.number("optimizer.matrix.extra_scale_factor");
+    muon.ns_dtype = read.name<device::DType>("optimizer.matrix.ns_dtype", {{"float32", device::DType::float32},
+                                                                           {"bfloat16", device::DType::bfloat16},
+                                                                           {"float16", device::DType::float16}});
+    muon.ns_method =
+        read.name<NewtonSchulzMethod>("optimizer.matrix.ns_method", {{"auto", NewtonSchulzMethod::automatic},
+                                                                     {"standard", NewtonSchulzMethod::standard},
+                                                                     {"gram", NewtonSchulzMethod::gram}});
+    muon.cautious_weight_decay = read.boolean("optimizer.matrix.cautious_weight_decay");
+    muon.normuon = read.boolean("optimizer.matrix.normuon");
+    if (!muon.normuon) return muon;
+    muon.normuon_beta2 = read.number("optimizer.matrix.normuon_beta2");
+    muon.normuon_epsilon = read.number("optimizer.matrix.normuon_epsilon");
+    return muon;
+}
+
+optim::ShampooOptions bind_shampoo(const Reader& read) {
+    using optim::EpsilonMode, optim::Grafting, optim::RootMethod;
+    optim::ShampooOptions shampoo;
+    shampoo.beta1 = read.entry("optimizer.matrix.betas", 0);
+    shampoo.beta2 = read.entry("optimizer.matrix.betas", 1);
+    shampoo.epsilon = read.number("optimizer.matrix.epsilon");
+    shampoo.epsilon_mode = read.name<EpsilonMode>(
+        "optimizer.matrix.epsilon_mode", {{"relative", EpsilonMode::relative}, {"absolute", EpsilonMode::absolute}});
+    shampoo.root_order = static_cast<std::int64_t>(1.0 / read.number("optimizer.matrix.inverse_exponent"));
+    shampoo.root_method = read.name<RootMethod>(
+        "optimizer.matrix.root_method", {{"eigen", RootMethod::eigen}, {"coupled_newton", RootMethod::coupled_newton}});
+    shampoo.grafting = read.name<Grafting>("optimizer.matrix.grafting", {{"adam", Grafting::adam},
+                                                                         {"rmsprop", Grafting::rmsprop},
+                                                                         {"adagrad", Grafting::adagrad},
+                                                                         {"sgd", Grafting::sgd},
+                                                                         {"none", Grafting::none}});
+    shampoo.grafting_epsilon = read.number("optimizer.matrix.grafting_epsilon");
+    shampoo.start_step = read.integer("optimizer.matrix.start_preconditioning_step");
+    shampoo.precondition_frequency = read.integer("optimizer.matrix.precondition_frequency");
+    shampoo.max_preconditioner_dim = read.integer("optimizer.matrix.max_preconditioner_dim");
+    shampoo.stagger_refresh = read.boolean("optimizer.matrix.stagger_refresh");
+    return shampoo;
+}
+
+optim::SoapOptions bind_soap(const Reader& read) {
+    using optim::BiasEpsilon, optim::DecayOrder;
+    optim::SoapOptions soap;
+    soap.beta1 = read.entry("optimizer.matrix.betas", 0);
+    soap.beta2 = read.entry("optimizer.matrix.betas", 1);
+    soap.shampoo_beta = read.number("optimizer.matrix.shampoo_beta");
+    soap.epsilon = read.number("optimizer.matrix.eps");
+    soap.epsilon_mode =
+        read.name<BiasEpsilon>("optimizer.matrix.epsilon_mode",
+                               {{"corrected", BiasEpsilon::corrected}, {"uncorrected", BiasEpsilon::uncorrected}});
+    soap.decay_order = read.name<DecayOrder>("optimizer.matrix.weight_decay_order",
+                                             {{"before", DecayOrder::before}, {"after", DecayOrder::after}});
+    soap.one_sided = read.boolean("optimizer.matrix.one_sided");
+    soap.normalize_update = read.boolean("optimizer.matrix.normalize_grads");
+    soap.skip_first_step = read.boolean("optimizer.matrix.skip_first_step");
+    soap.precondition_frequency = read.integer("optimizer.matrix.precondition_frequency");
+    soap.max_preconditioner_dim = read.integer("optimizer.matrix.max_preconditioner_dim");
+    soap.stagger_refresh = read.boolean("optimizer.matrix.stagger_refresh");
+    return soap;
+}
+
 MatrixOptimizerConfig bind_matrix(const Reader& read) {
     MatrixOptimizerConfig matrix;
-    matrix.name = read.name<MatrixOptimizerName>(
-        "optimizer.matrix.name", {{"none", MatrixOptimizerName::none}, {"muon", MatrixOptimizerName::muon}});
+    matrix.name = read.name<MatrixOptimizerName>("optimizer.matrix.name", {{"none", MatrixOptimizerName::none},
+                                                                           {"muon", MatrixOptimizerName::muon},
+                                                                           {"shampoo", MatrixOptimizerName::shampoo},
+                                                                           {"soap", MatrixOptimizerName::soap}});
     if (matrix.name == MatrixOptimizerName::none) return matrix;
     matrix.lr = read.number("optimizer.matrix.lr");
     matrix.weight_decay = read.number("optimizer.matrix.weight_decay");
     matrix.exclude = read.strings("optimizer.matrix.exclude");
     matrix.split_qkv = read.boolean("optimizer.matrix.split_qkv");
-    matrix.momentum = read.number("optimizer.matrix.momentum");
-    matrix.momentum_form = read.name<MomentumForm>(
-        "optimizer.matrix.momentum_form", {{"ema", MomentumForm::ema}, {"heavy_ball", MomentumForm::heavy_ball}});
-    matrix.nesterov = read.boolean("optimizer.matrix.nesterov");
-    matrix.num_ns_steps = read.integer("optimizer.matrix.num_ns_steps");
-    matrix.coefficient_type = read.name<CoefficientType>("optimizer.matrix.coefficient_type",
-                                                         {{"quintic", CoefficientType::quintic},
-                                                          {"simple", CoefficientType::simple},
-                                                          {"polar_express", CoefficientType::polar_express},
-                                                          {"dsv4", CoefficientType::dsv4}});
-    matrix.scale_mode =
-        read.name<ScaleMode>("optimizer.matrix.scale_mode", {{"match_rms_adamw", ScaleMode::match_rms_adamw},
-                                                             {"original", ScaleMode::original},
-                                                             {"unit_rms_norm", ScaleMode::unit_rms_norm},
-                                                             {"spectral", ScaleMode::spectral}});
-    matrix.extra_scale_factor = read.number("optimizer.matrix.extra_scale_factor");
-    matrix.ns_dtype = read.name<NumberType>("optimizer.matrix.ns_dtype", {{"float32", NumberType::float32}});
+    matrix.split_heads = read.boolean("optimizer.matrix.split_heads");
+    if (matrix.name == MatrixOptimizerName::muon) {
+        matrix.muon = bind_muon(read);
+        return matrix;
+    }
+    matrix.max_refresh_failures = read.integer("optimizer.matrix.max_refresh_failures");
+    if (matrix.name == MatrixOptimizerName::shampoo) {
+        matrix.shampoo = bind_shampoo(read);
+    } else {
+        matrix.soap = bind_soap(read);
+    }
     return matrix;
 }
 
@@ -179,6 +254,7 @@ OptimizerConfig bind_optimizer(const Reader& read) {
                                                                             {"wsd", DecayStyle::wsd}});
     optimizer.weight_decay = read.number("optimizer.weight_decay");
     optimizer.clip_grad = read.number("optimizer.clip_grad");
+    optimizer.qk_clip = {read.number("optimizer.qk_clip_threshold"), read.number("optimizer.qk_clip_alpha")};
     optimizer.matrix = bind_matrix(read);
     optimizer.element.lr = read.number("optimizer.element.lr");
     optimizer.element.weight_decay = read.number("optimizer.element.weight_decay");

@@ -130,7 +130,14 @@ class DocumentCheck {
                                          [&](const KeyScope& scope) { return holds(scope) == Applies::no; });
         const std::string choice = selected_.at(failed->selector).value_or("");
         if (failed->selector == "optimizer.matrix.name") {
-            const std::vector<std::string> owners(failed->values.begin(), failed->values.end());
+            std::vector<std::string> owners;
+            for (const KeyRow* row : rows) {
+                for (const KeyScope& scope : row->scopes) {
+                    if (scope.selector == failed->selector) {
+                        owners.insert(owners.end(), scope.values.begin(), scope.values.end());
+                    }
+                }
+            }
             const std::string verb = owners.size() == 1 ? " has it)" : " have it)";
             report(path, "not a key of " + choice + " (" + join(owners, ", ") + verb);
         } else if (failed->selector == "model.model_type") {
@@ -150,6 +157,7 @@ class DocumentCheck {
         const JsonValue* given = find_path(root_, selector);
         if (given == nullptr && row->required) return std::nullopt;
         const JsonValue value = given != nullptr ? *given : table_value(row->default_json);
+        if (row->type == KeyType::boolean && value.is(Kind::boolean)) return value.boolean ? "true" : "false";
         if (!value.is(Kind::string) || !contains(row->names, value.text)) return std::nullopt;
         return value.text;
     }

@@ -80,6 +80,7 @@ Json value_schema(const KeyRow& row) {
         if (row.required) schema["minItems"] = 1;
     } else if (row.type == KeyType::integer || row.type == KeyType::number) {
         add_limits(schema, row);
+        if (!row.values.empty()) schema["enum"] = row.values;
     }
     if (!row.required) schema["default"] = Json::parse(row.default_json);
     return schema;
@@ -116,8 +117,15 @@ void add_key(Json& root, const KeyRow& row) {
     if (part.front() == '*') {
         section["patternProperties"][pattern_of(part)] = value_schema(row);
     } else if (section.contains("properties") && section["properties"].contains(part)) {
-        // A key whose default depends on the family stands in the table twice; neither default is the key's.
-        section["properties"][part].erase("default");
+        // A key whose default depends on the family or the optimizer stands in the table twice; neither default is the
+        // key's, and either's names may be given.
+        Json& both = section["properties"][part];
+        both.erase("default");
+        for (const std::string_view name : row.names) {
+            if (std::find(both["enum"].begin(), both["enum"].end(), name) == both["enum"].end()) {
+                both["enum"].push_back(name);
+            }
+        }
     } else {
         section["properties"][part] = value_schema(row);
     }

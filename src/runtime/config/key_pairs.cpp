@@ -22,6 +22,9 @@ class PairCheck {
         check_sequence("model.n_positions");
         check_bytes_vocabulary();
         check_rates();
+        check_sums();
+        check_heads_as_matrices();
+        check_clipped_heads();
         check_tokens();
         check_validation();
         check_device();
@@ -112,6 +115,34 @@ class PairCheck {
             report("optimizer.warmup_steps + decay_steps = " + std::to_string(*warmup + decay) +
                    ": must be <= " + shown("train.steps"));
         }
+    }
+
+    /// Shampoo's sums: only the second beta may be 1, and then no graft can take its average with it.
+    void check_sums() {
+        const JsonValue* betas = document_.find("optimizer.matrix.betas");
+        if (betas == nullptr || betas->items.size() != 2 || !is_name("optimizer.matrix.name", "shampoo")) return;
+        if (betas->items[0].number == 1.0) {
+            report(shown("optimizer.matrix.betas") + ": must be two in [0, 1), the second may be 1");
+        }
+        const bool averages =
+            is_name("optimizer.matrix.grafting", "adam") || is_name("optimizer.matrix.grafting", "rmsprop");
+        if (betas->items[1].number == 1.0 && averages) {
+            report(shown("optimizer.matrix.grafting") +
+                   ": averages squares with betas[1], which must be < 1; sums go with adagrad, sgd or none");
+        }
+    }
+
+    void check_heads_as_matrices() {
+        const JsonValue* heads = document_.find("optimizer.matrix.split_heads");
+        const JsonValue* fused = document_.find("optimizer.matrix.split_qkv");
+        if (heads == nullptr || fused == nullptr || !heads->boolean || fused->boolean) return;
+        report(shown("optimizer.matrix.split_heads") + ": needs split_qkv = true");
+    }
+
+    void check_clipped_heads() {
+        const JsonValue* threshold = document_.find("optimizer.qk_clip_threshold");
+        if (threshold == nullptr || threshold->number == 0.0 || !is_name("model.model_type", "qwen3")) return;
+        report(shown("optimizer.qk_clip_threshold") + ": no use with q/k norm (qwen3)");
     }
 
     void check_tokens() {

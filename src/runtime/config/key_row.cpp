@@ -46,6 +46,18 @@ KeyBuilder& KeyBuilder::from_zero_below_one() {
     return allowed("in [0, 1)");
 }
 
+KeyBuilder& KeyBuilder::from_zero_to_one() {
+    row_.limits.low = 0;
+    row_.limits.high = 1;
+    return allowed("in [0, 1]");
+}
+
+KeyBuilder& KeyBuilder::one_of(std::vector<double> values, std::string_view allowed) {
+    row_.values = std::move(values);
+    row_.allowed = allowed;
+    return *this;
+}
+
 KeyBuilder& KeyBuilder::in(std::int64_t low, std::int64_t high) {
     row_.limits.low = static_cast<double>(low);
     row_.limits.high = static_cast<double>(high);

@@ -14,6 +14,8 @@ class KeyBuilder {
     KeyBuilder& at_least_zero();
     KeyBuilder& above_zero();
     KeyBuilder& from_zero_below_one();
+    KeyBuilder& from_zero_to_one();
+    KeyBuilder& one_of(std::vector<double> values, std::string_view allowed);
     KeyBuilder& in(std::int64_t low, std::int64_t high);
     KeyBuilder& multiple_of(std::int64_t divisor, std::string_view allowed);
     KeyBuilder& ceiling(std::int64_t value);

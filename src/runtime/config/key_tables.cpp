@@ -51,6 +51,10 @@ std::string scope_text(const KeyRow& row) {
     for (const KeyScope& scope : row.scopes) {
         const auto selector = std::find_if(schema().begin(), schema().end(),
                                            [&](const KeyRow& candidate) { return candidate.path == scope.selector; });
+        if (selector->type == KeyType::boolean) {
+            text.append(text.empty() ? "" : "; ").append(scope.selector.substr(scope.selector.rfind('.') + 1));
+            continue;
+        }
         std::vector<std::string_view> supported;
         for (const std::string_view value : scope.values) {
             const auto& names = selector->names;

@@ -33,7 +33,17 @@ std::string_view name(PlannerPolicy policy) {
 }
 
 std::string_view name(MatrixOptimizerName optimizer) {
-    return optimizer == MatrixOptimizerName::muon ? "muon" : "none";
+    switch (optimizer) {
+        case MatrixOptimizerName::none:
+            return "none";
+        case MatrixOptimizerName::muon:
+            return "muon";
+        case MatrixOptimizerName::shampoo:
+            return "shampoo";
+        case MatrixOptimizerName::soap:
+            return "soap";
+    }
+    return "?";
 }
 
 }  // namespace mfsdp::runtime

@@ -35,6 +35,9 @@ void resolve_nulls(Document& document, const std::string& config_name) {
         replace_null(section + ".lr", [&] { return value("optimizer.lr"); });
         replace_null(section + ".weight_decay", [&] { return value("optimizer.weight_decay"); });
     }
+    replace_null("optimizer.matrix.start_preconditioning_step",
+                 [&] { return value("optimizer.matrix.precondition_frequency"); });
+    replace_null("optimizer.matrix.shampoo_beta", [&] { return value("optimizer.matrix.betas").items.at(1); });
     replace_null("precision.grad_dtype", [&] { return value("precision.param_dtype"); });
     replace_null("telemetry.run_dir", [&] {
         JsonValue run_dir = JsonValue::from_string("runs/" + config_name);

@@ -80,7 +80,9 @@ class ValueCheck {
     bool check_number(JsonValue& value) {
         if (!value.is(Kind::number) && !value.is(Kind::integer)) return wrong_type(value);
         value.kind = Kind::number;
-        if (!within_limits(value.number)) return not_allowed(value);
+        const bool listed =
+            row_.values.empty() || std::find(row_.values.begin(), row_.values.end(), value.number) != row_.values.end();
+        if (!listed || !within_limits(value.number)) return not_allowed(value);
         // Most numbers end as float32: there a larger one would be infinite, a smaller one zero.
         const double size = std::abs(value.number);
         constexpr double kLargest = std::numeric_limits<float>::max(), kSmallest = std::numeric_limits<float>::min();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace mfsdp::runtime {
 
@@ -16,7 +17,14 @@ struct Header {
     StepTimes times;
     std::int64_t gather_bytes = 0, reduce_bytes = 0, optimizer_bytes = 0;
     std::int64_t memory_peak_bytes = 0;
+    RefreshFailures refresh_failures;
 };
+
+/// Replaces the worst by another that is worse.
+void raise_to(RefreshFailures& worst, const RefreshFailures& other) {
+    const bool first = other.in_a_row == worst.in_a_row && other.matrix >= 0 && other.matrix < worst.matrix;
+    if (other.in_a_row > worst.in_a_row || first) worst = other;
+}
 
 void raise_to(StepTimes& longest, const StepTimes& times) {
     const auto raise = [](double& a, double b) { a = std::max(a, b); };
@@ -64,26 +72,33 @@ MicroBatchLoss gather_losses(comm::Communicator& communicator, std::int64_t micr
     });
 }
 
-RankAgreement::RankAgreement(comm::Communicator& communicator, std::int64_t micro_batches)
+RankAgreement::RankAgreement(comm::Communicator& communicator, std::int64_t micro_batches, std::int64_t logits)
     : communicator_(communicator),
       micro_batches_(micro_batches),
       losses_per_rank_((micro_batches + communicator.size() - 1) / communicator.size()),
-      mine_(sizeof(Header) + static_cast<std::size_t>(losses_per_rank_) * sizeof(MicroBatchLoss)),
+      max_logits_(static_cast<std::size_t>(logits)),
+      mine_(sizeof(Header) + static_cast<std::size_t>(losses_per_rank_) * sizeof(MicroBatchLoss) +
+            max_logits_.size() * sizeof(float)),
       all_(mine_.size() * static_cast<std::size_t>(communicator.size())) {}
 
 GlobalFacts RankAgreement::exchange(const LocalFacts& local) {
     MFSDP_ASSERT(static_cast<std::int64_t>(local.losses.size()) <= losses_per_rank_, "one loss per micro-step");
+    MFSDP_ASSERT(local.max_logits.size() == max_logits_.size(), "every rank brings the logits that were announced");
+    const std::size_t logits_offset = mine_.size() - max_logits_.size() * sizeof(float);
     const Header header{local.squares,           local.nonfinite_rows,    local.times,
                         local.bytes_sent_gather, local.bytes_sent_reduce, local.bytes_sent_optimizer,
-                        local.memory_peak_bytes};
+                        local.memory_peak_bytes, local.refresh_failures};
     std::fill(mine_.begin(), mine_.end(), std::byte{0});
     std::memcpy(mine_.data(), &header, sizeof header);
     if (!local.losses.empty()) {
         std::memcpy(mine_.data() + sizeof header, local.losses.data(), local.losses.size_bytes());
     }
+    std::memcpy(mine_.data() + logits_offset, local.max_logits.data(), local.max_logits.size_bytes());
     communicator_.all_gather(mine_, all_);
 
     GlobalFacts global;
+    std::fill(max_logits_.begin(), max_logits_.end(), -std::numeric_limits<float>::infinity());
+    global.max_logits = max_logits_;
     double longest_busy = -1.0;
     const auto ranks = static_cast<std::int64_t>(communicator_.size());
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -101,6 +116,13 @@ GlobalFacts RankAgreement::exchange(const LocalFacts& local) {
         global.reduce_bytes += other.reduce_bytes;
         global.optimizer_bytes += other.optimizer_bytes;
         global.memory_peak_bytes = std::max(global.memory_peak_bytes, other.memory_peak_bytes);
+        raise_to(global.refresh_failures, other.refresh_failures);
+        const std::byte* const logits = all_.data() + static_cast<std::size_t>(rank) * mine_.size() + logits_offset;
+        for (std::size_t i = 0; i < max_logits_.size(); ++i) {
+            float logit = 0.0F;
+            std::memcpy(&logit, logits + i * sizeof logit, sizeof logit);
+            max_logits_[i] = std::max(max_logits_[i], logit);
+        }
     }
     global.loss = sum_in_order(micro_batches_, ranks, [&](std::int64_t rank, std::int64_t i) {
         MicroBatchLoss loss;
@@ -124,6 +146,7 @@ GlobalFacts RehearsedAgreement::exchange(const LocalFacts& local) {
     global.reduce_bytes = local.bytes_sent_reduce;
     global.optimizer_bytes = local.bytes_sent_optimizer;
     global.memory_peak_bytes = local.memory_peak_bytes;
+    global.max_logits = local.max_logits;
     return global;
 }
 

@@ -3,12 +3,15 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/base/stopwatch.h"
 #include "mfsdp/optim/gradient_norm.h"
+#include "mfsdp/runtime/train/launch.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <iterator>
 #include <limits>
+#include <string>
 
 namespace mfsdp::runtime {
 
@@ -67,6 +70,11 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, const PoolSizes
     host_counts_.resize(static_cast<std::size_t>(slots_));
     losses_.resize(static_cast<std::size_t>(slots_));
     host_words_.resize(static_cast<std::size_t>(kWords));
+    host_failures_.resize(optimizer_->failure_numbers().size());
+    if (clips_heads()) {
+        max_logits_ = buffer(options.max_logits * device::size_of(DType::float32));
+        host_max_logits_.resize(static_cast<std::size_t>(options.max_logits));
+    }
     if (options.generates) {
         logits_ = buffer(parts.spec.config.vocab_size * device::size_of(DType::float32));
         host_logits_.resize(static_cast<std::size_t>(parts.spec.config.vocab_size));
@@ -118,6 +126,10 @@ model::MicroBatch Engine::micro_batch(std::int64_t slot) const {
     return result;
 }
 
+Tensor Engine::max_logits() const {
+    return max_logits_.view(DType::float32, {context_.spec.blocks(), context_.spec.config.num_attention_heads});
+}
+
 void Engine::load_micro_batch(const LoadMicroBatch& load, std::int64_t micro_batch, std::int64_t slot) {
     const auto count = static_cast<std::size_t>(slot_tokens());
     const std::span<std::int32_t> all(host_tokens_);
@@ -165,9 +177,18 @@ LocalFacts Engine::local_facts() {
     const Tensor words = totals_view(DType::int64, kParts, 0, kWords);
     optimizer_->count_squares(words);
     device::launch(*compute_, device::CopyToHost{host_words_.data(), words});
+    if (!host_failures_.empty()) {
+        device::launch(*compute_, device::CopyToHost{host_failures_.data(), optimizer_->refresh_failures()});
+    }
+    if (clips_heads()) device::launch(*compute_, device::CopyToHost{host_max_logits_.data(), max_logits()});
     read_losses(own_);
 
     LocalFacts facts;
+    facts.max_logits = host_max_logits_;
+    for (std::size_t i = 0; i < host_failures_.size(); ++i) {
+        if (host_failures_[i] <= facts.refresh_failures.in_a_row) continue;
+        facts.refresh_failures = {host_failures_[i], optimizer_->failure_numbers()[i]};
+    }
     for (std::size_t i = 0; i < facts.squares.words.size(); ++i) facts.squares.words[i] = host_words_[i];
     facts.nonfinite_rows = host_words_.back();
     facts.losses = std::span(losses_).first(static_cast<std::size_t>(own_));
@@ -189,6 +210,31 @@ LocalFacts Engine::local_facts() {
     return facts;
 }
 
+void Engine::require_refreshes(const RefreshFailures& worst) const {
+    const std::int64_t limit = options_.optimizer.max_refresh_failures;
+    if (worst.in_a_row <= limit) return;
+    std::string text = "optimizer: " + optimizer_->matrix_name(worst.matrix);
+    if (worst.in_a_row >= device::CountFailures::kNotFinite) {
+        text += ": a factor is no longer finite although its gradients were; lower optimizer.clip_grad";
+    } else {
+        text += ": " + std::to_string(worst.in_a_row) +
+                " refreshes in a row failed, optimizer.matrix.max_refresh_failures = " + std::to_string(limit) +
+                "; the last good root or basis is in use. Raise the ridge or the limit";
+    }
+    throw AgreedFailure(ExitCode::numerical, text + ".");  // all ranks have the same facts
+}
+
+std::vector<OptimizerStepCost> Engine::rehearse_optimizer(const std::function<device::Cost()>& counted) {
+    std::vector<OptimizerStepCost> result;
+    for (const optim::RehearsalStep& step : optimizer_->rehearsal_steps()) {
+        const device::Cost before = counted();
+        optimizer_->step(step.step, 1.0, {});
+        const device::Cost after = counted();
+        result.push_back({after.flops - before.flops, step.share});
+    }
+    return result;
+}
+
 StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicroBatch& load,
                         std::vector<MatrixHealth>* health) {
     MFSDP_ASSERT(health == nullptr || options_.measures_health, "EngineOptions::measures_health is set");
@@ -202,12 +248,16 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
         }
         send_tokens(own_);
     }
+    if (clips_heads()) {
+        device::launch(*compute_, device::Fill{max_logits(), -std::numeric_limits<double>::infinity()});
+    }
     weights_->begin(step_visits_);
     for (std::int64_t index = 0; index < std::ssize(step_visits_); ++index) {
         const Visit& visit = step_visits_[static_cast<std::size_t>(index)];
         const bool backward = visit.work.phase == model::Phase::backward;
         const Stopwatch watch(backward ? times_.backward_seconds : times_.forward_seconds);
-        const model::MicroBatch tokens = micro_batch(std::min(visit.micro_step, slots_ - 1));
+        model::MicroBatch tokens = micro_batch(std::min(visit.micro_step, slots_ - 1));
+        if (clips_heads()) tokens.max_logits = max_logits();
         run_visit(step_visits_, index, visit.micro_step < own_ ? &tokens : nullptr);
     }
     gradients_->finish();
@@ -216,6 +266,7 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
     StepResult result;
     result.facts = agreement_.exchange(local_facts());
     const GlobalFacts& facts = result.facts;
+    require_refreshes(facts.refresh_failures);
     if (facts.loss.targets == 0) return result;
     const auto targets = static_cast<double>(facts.loss.targets);
     result.loss = facts.loss.sum / targets;
@@ -232,6 +283,11 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
     const Stopwatch watch(times_.optimizer_seconds);
     optimizer_->step(update, rate_factor, {static_cast<float>(1.0 / targets), static_cast<float>(result.clip_scale)},
                      health);
+    if (clips_heads()) {
+        std::memmove(host_max_logits_.data(), facts.max_logits.data(), facts.max_logits.size_bytes());
+        device::launch(*compute_, device::CopyFromHost{max_logits(), host_max_logits_.data()});
+        optimizer_->clip_heads(max_logits());
+    }
     weights_->publish();
     published_ = true;
     return result;

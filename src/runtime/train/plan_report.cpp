@@ -158,6 +158,7 @@ std::string plan_json(const PlanReport& report) {
                                         {"optimizer_sent_bytes", rank.optimizer_bytes_sent},
                                         {"model_flops", rank.model_flops},
                                         {"optimizer_flops", rank.optimizer_flops},
+                                        {"optimizer_worst_flops", rank.optimizer_worst_flops},
                                         {"modelled_step_seconds", rank.step_seconds}});
     }
     if (report.fit) document["answers"] = answers_json(report);

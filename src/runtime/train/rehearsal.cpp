@@ -5,6 +5,8 @@
 #include "mfsdp/device/counting_device.h"
 #include "mfsdp/runtime/train/report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 
@@ -54,8 +56,15 @@ Rehearsal rehearse(const RunPlan& run, int rank) {
         result.optimizer_bytes_sent += schedule->bytes_sent();
     }
     result.model_flops = agreement.flops_before_optimizer();
-    result.optimizer_flops = device->total().flops - result.model_flops;
     result.step_seconds = engine.compute().record().modelled_seconds - begin;
+
+    // Refreshes come in later steps, with work and scratch of their own.
+    double mean_flops = 0.0;
+    for (const OptimizerStepCost& step : engine.rehearse_optimizer([&] { return device->total(); })) {
+        mean_flops += step.share * static_cast<double>(step.flops);
+        if (step.share > 0.0) result.optimizer_worst_flops = std::max(result.optimizer_worst_flops, step.flops);
+    }
+    result.optimizer_flops = std::llround(mean_flops);
 
     // What stands between steps needs pools too.
     if (run.engine.evaluates) static_cast<void>(engine.evaluate(run.plan.ranks, no_tokens));

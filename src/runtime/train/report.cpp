@@ -53,6 +53,8 @@ std::vector<Column> columns() {
     result.push_back({"optimizer sent", [](const Rehearsal& rank) { return mebibytes(rank.optimizer_bytes_sent); }});
     result.push_back(
         {"optimizer GFLOP", [](const Rehearsal& rank) { return static_cast<double>(rank.optimizer_flops) / 1e9; }});
+    result.push_back({"worst step GFLOP",
+                      [](const Rehearsal& rank) { return static_cast<double>(rank.optimizer_worst_flops) / 1e9; }});
     return result;
 }
 

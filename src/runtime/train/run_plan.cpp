@@ -2,6 +2,9 @@
 
 #include "mfsdp/base/error.h"
 #include "mfsdp/optim/muon.h"
+#include "mfsdp/optim/row_blocks.h"
+#include "mfsdp/optim/shampoo.h"
+#include "mfsdp/optim/soap.h"
 #include "mfsdp/runtime/config/link_calibration.h"
 #include "mfsdp/runtime/config/parse_config.h"
 
@@ -15,16 +18,17 @@ namespace mfsdp::runtime {
 namespace {
 
 std::shared_ptr<optim::MatrixOptimizer> make_matrix_optimizer(const MatrixOptimizerConfig& config) {
-    if (config.name == MatrixOptimizerName::none) return nullptr;
-    optim::MuonOptions options;
-    options.momentum = config.momentum;
-    options.momentum_form = config.momentum_form;
-    options.nesterov = config.nesterov;
-    options.num_ns_steps = config.num_ns_steps;
-    options.coefficient_type = config.coefficient_type;
-    options.scale_mode = config.scale_mode;
-    options.extra_scale_factor = config.extra_scale_factor;
-    return optim::make_muon(options);
+    switch (config.name) {
+        case MatrixOptimizerName::none:
+            return nullptr;
+        case MatrixOptimizerName::muon:
+            return optim::make_muon(config.muon);
+        case MatrixOptimizerName::shampoo:
+            return optim::make_shampoo(config.shampoo);
+        case MatrixOptimizerName::soap:
+            return optim::make_soap(config.soap);
+    }
+    return nullptr;
 }
 
 device::DType dtype(NumberType type) {
@@ -50,7 +54,8 @@ std::int64_t adamw_flops(std::int64_t count) {
     return device::AdamWStep{.weight = flat, .exp_avg = flat, .exp_avg_sq = flat, .gradient = flat}.cost().flops;
 }
 
-OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, bool frozen, const EngineOptions& engine) {
+OwnershipCost cost_of(const model::ParameterSpec& spec, std::size_t index, optim::Role role, bool frozen,
+                      const EngineOptions& engine) {
     constexpr std::int64_t kFloatBytes = 4;
     const OptimizerSetup& optimizer = engine.optimizer;
     const std::int64_t weight_bytes = device::size_of(engine.store.param_dtype);
@@ -61,13 +66,12 @@ OwnershipCost cost_of(const model::ParameterSpec& spec, optim::Role role, bool f
     }
     std::int64_t state = 0;
     if (role == optim::Role::matrix) {
-        const bool split = optimizer.split_row_blocks && !spec.row_blocks.empty();
-        const std::vector<model::RowBlock> blocks = split ? spec.row_blocks : std::vector<model::RowBlock>{};
+        const std::vector<model::RowBlock>& blocks = optimizer.blocks[index];
         state = bytes_of(optimizer.matrix->states(spec.rows(), spec.columns(), blocks));
         for (const model::RowBlock& block : blocks) {
-            cost.flops += optimizer.matrix->cost(block.row_count, spec.columns()).mean.flops();
+            cost.flops += optimizer.matrix->cost(block.row_count, spec.columns()).mean().flops();
         }
-        if (!split) cost.flops = optimizer.matrix->cost(spec.rows(), spec.columns()).mean.flops();
+        if (blocks.empty()) cost.flops = optimizer.matrix->cost(spec.rows(), spec.columns()).mean().flops();
     } else {
         state = bytes_of(optim::adamw_states(spec.shape));
         cost.flops = adamw_flops(spec.count());
@@ -145,12 +149,21 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
         engine.store.links = link_model(read_link_calibration(*file), run.mesh, *file);
     }
     engine.optimizer.matrix = make_matrix_optimizer(config.optimizer.matrix);
-    engine.optimizer.split_row_blocks = config.optimizer.matrix.split_qkv;
+    engine.optimizer.qk_clip = config.optimizer.qk_clip;
+    if (config.optimizer.qk_clip.threshold > 0.0) {
+        engine.max_logits = run.spec.blocks() * config.model.num_attention_heads;
+    }
+    engine.optimizer.max_refresh_failures = config.optimizer.matrix.max_refresh_failures;
     engine.optimizer.element = {config.optimizer.element.beta1, config.optimizer.element.beta2,
                                 config.optimizer.element.eps};
     for (std::size_t i = 0; i < run.spec.parameters.size(); ++i) {
         engine.optimizer.rates.push_back(rates_of(run.spec.parameters[i], run.roles[i], config.optimizer));
-        run.costs.push_back(cost_of(run.spec.parameters[i], run.roles[i], run.frozen[i], engine));
+        engine.optimizer.blocks.push_back(
+            run.roles[i] == optim::Role::matrix
+                ? optim::optimizer_blocks(config.model, run.spec.parameters[i],
+                                          {config.optimizer.matrix.split_qkv, config.optimizer.matrix.split_heads})
+                : std::vector<model::RowBlock>{});
+        run.costs.push_back(cost_of(run.spec.parameters[i], i, run.roles[i], run.frozen[i], engine));
     }
     run.plan = make_shard_plan(
         {run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner, run.frozen});

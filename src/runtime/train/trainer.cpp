@@ -93,6 +93,7 @@ class Trainer {
 
   private:
     void plan();
+    void require_decompositions() const;
     void open_sinks();
     void build();
     void set_initial_weights();
@@ -100,6 +101,7 @@ class Trainer {
     void run_step(std::int64_t step);
     void count_skip(std::int64_t step, const StepResult& result);
     void report(const RunPosition& position, const StepResult& result);
+    void warn_of_failed_refresh(std::int64_t step, const RefreshFailures& failures);
     void report_health(std::int64_t step, const std::vector<MatrixHealth>& mine);
     void run_evaluation(std::int64_t step);
     void run_sample(std::int64_t step);
@@ -137,6 +139,7 @@ class Trainer {
     double step_begin_ = 0.0;
     std::int64_t updates_ = 0;  // applied
     std::int64_t skips_ = 0, consecutive_skips_ = 0;
+    RefreshFailures failures_;  // as last seen
 };
 
 DataOptions Trainer::data_options(const std::vector<std::string>& patterns) const {
@@ -177,7 +180,18 @@ void Trainer::plan() {
     }
     schedule_ = {config_.optimizer.warmup_steps, config_.optimizer.decay_steps, config_.train.steps,
                  config_.optimizer.decay_style, config_.optimizer.min_lr / config_.optimizer.lr};
+    require_decompositions();
     device_ = device::make_cpu_device({.threads = threads_});
+}
+
+void Trainer::require_decompositions() const {
+    const MatrixOptimizerConfig& matrix = config_.optimizer.matrix;
+    const bool needed =
+        matrix.name == MatrixOptimizerName::soap ||
+        (matrix.name == MatrixOptimizerName::shampoo && matrix.shampoo.root_method == optim::RootMethod::eigen);
+    if (!needed || device::cpu_has_lapack()) return;
+    throw ConfigError("config: optimizer.matrix.name = " + std::string(name(matrix.name)) +
+                      ": this program was built without OpenBLAS, whose LAPACK decomposes matrices on the CPU");
 }
 
 void Trainer::open_sinks() {
@@ -213,7 +227,7 @@ void Trainer::build() {
                     : comm::make_progress_executor(
                           communicator_, *device_,
                           {.timeout_seconds = static_cast<double>(config_.parallel.train_timeout_seconds)});
-    agreement_ = std::make_unique<RankAgreement>(communicator_, plan_->engine.micro_batches);
+    agreement_ = std::make_unique<RankAgreement>(communicator_, plan_->engine.micro_batches, plan_->engine.max_logits);
     try {
         engine_ = std::make_unique<Engine>(Engine::Parts{plan_->spec, plan_->plan, plan_->mesh, communicator_.rank(),
                                                          *device_, *executor_, *agreement_},
@@ -296,8 +310,22 @@ void Trainer::run_step(std::int64_t step) {
     if (step % config_.telemetry.log_interval == 0 || step == config_.train.steps || result.skipped) {
         report({step, loader_->epoch(step * config_.train.global_batch_size), rate_factor, skips_}, result);
     }
+    warn_of_failed_refresh(step, result.facts.refresh_failures);
     if (result.skipped) count_skip(step, result);
     if (measures && !result.skipped) report_health(step, health);
+}
+
+void Trainer::warn_of_failed_refresh(std::int64_t step, const RefreshFailures& failures) {
+    const bool known = failures.in_a_row == failures_.in_a_row && failures.matrix == failures_.matrix;
+    failures_ = failures;
+    if (failures.in_a_row == 0 || known || !sinks_) return;
+    const std::string name = matrix_name(plan_->spec, plan_->roles, plan_->engine.optimizer.blocks, failures.matrix);
+    sinks_->metrics.write(
+        EventRecord{step - 1, "refresh_failure", utc_time(), {{"matrix", name}, {"consecutive", failures.in_a_row}}});
+    log_->warn("optimizer: step " + std::to_string(step - 1) + ": " + std::to_string(failures.in_a_row) +
+               " failed refreshes in a row of " + name + ", which keeps its last good root or basis; allowed are " +
+               std::to_string(plan_->engine.optimizer.max_refresh_failures) +
+               " (optimizer.matrix.max_refresh_failures)");
 }
 
 void Trainer::report_health(std::int64_t step, const std::vector<MatrixHealth>& mine) {

@@ -13,6 +13,7 @@ using config_test::parse;
 using config_test::TemporaryFile;
 using nlohmann::json;
 using namespace mfsdp::runtime;
+namespace optim = mfsdp::optim;
 
 TEST_CASE("values, defaults and derived nulls of a gpt2 configuration arrive in the structs") {
     const TrainConfig config = parse(kGpt2);
@@ -77,6 +78,10 @@ TEST_CASE("every key of a llama configuration can be set") {
                                               "optimizer.matrix.scale_mode=spectral",
                                               "optimizer.matrix.extra_scale_factor=2",
                                               "optimizer.matrix.ns_method=standard",
+                                              "optimizer.matrix.cautious_weight_decay=true",
+                                              "optimizer.matrix.normuon=true",
+                                              "optimizer.matrix.normuon_beta2=0.9",
+                                              "optimizer.matrix.normuon_epsilon=1e-6",
                                               "optimizer.element.lr=1e-3",
                                               "optimizer.element.weight_decay=0.05",
                                               "optimizer.element.betas=[0.8, 0.99]",
@@ -105,19 +110,117 @@ TEST_CASE("every key of a llama configuration can be set") {
     CHECK(optimizer.matrix.weight_decay == 0.0);
     CHECK(optimizer.matrix.exclude == std::vector<std::string>{"*.mlp.*"});
     CHECK(!optimizer.matrix.split_qkv);
-    CHECK(optimizer.matrix.momentum == 0.9);
-    CHECK(optimizer.matrix.momentum_form == MomentumForm::heavy_ball);
-    CHECK(!optimizer.matrix.nesterov);
-    CHECK(optimizer.matrix.num_ns_steps == 10);
-    CHECK(optimizer.matrix.coefficient_type == CoefficientType::dsv4);
-    CHECK(optimizer.matrix.scale_mode == ScaleMode::spectral);
-    CHECK(optimizer.matrix.extra_scale_factor == 2.0);
+    CHECK(optimizer.matrix.muon.momentum == 0.9);
+    CHECK(optimizer.matrix.muon.momentum_form == optim::MomentumForm::heavy_ball);
+    CHECK(!optimizer.matrix.muon.nesterov);
+    CHECK(optimizer.matrix.muon.num_ns_steps == 10);
+    CHECK(optimizer.matrix.muon.coefficient_type == optim::CoefficientType::dsv4);
+    CHECK(optimizer.matrix.muon.scale_mode == optim::ScaleMode::spectral);
+    CHECK(optimizer.matrix.muon.extra_scale_factor == 2.0);
+    CHECK(optimizer.matrix.muon.ns_method == optim::NewtonSchulzMethod::standard);
+    CHECK(optimizer.matrix.muon.cautious_weight_decay);
+    CHECK(optimizer.matrix.muon.normuon);
+    CHECK(optimizer.matrix.muon.normuon_beta2 == 0.9);
+    CHECK(optimizer.matrix.muon.normuon_epsilon == 1e-6);
     CHECK(optimizer.element.lr == 1e-3);
     CHECK(optimizer.element.weight_decay == 0.05);
     CHECK(optimizer.element.beta1 == 0.8);
     CHECK(optimizer.element.beta2 == 0.99);
     CHECK(optimizer.element.eps == 1e-6);
     CHECK(optimizer.element.decay_vectors);
+}
+
+TEST_CASE("every key of shampoo can be set, and its defaults are those of the page") {
+    const auto matrix = [](const std::vector<std::string>& overrides) {
+        std::vector<std::string> all{"optimizer.matrix={\"name\":\"shampoo\"}"};
+        all.insert(all.end(), overrides.begin(), overrides.end());
+        return parse(kGpt2, all).optimizer.matrix;
+    };
+    const MatrixOptimizerConfig plain = matrix({});
+    CHECK(plain.name == MatrixOptimizerName::shampoo);
+    CHECK(plain.max_refresh_failures == 3);
+    CHECK(!plain.split_heads);
+    CHECK(plain.shampoo.beta1 == 0.9);
+    CHECK(plain.shampoo.beta2 == 0.95);
+    CHECK(!plain.shampoo.graft_beta2);
+    CHECK(plain.shampoo.bias_correction);
+    CHECK(plain.shampoo.epsilon == 1e-6);
+    CHECK(plain.shampoo.epsilon_mode == optim::EpsilonMode::relative);
+    CHECK(plain.shampoo.root_order == 4);
+    CHECK(plain.shampoo.root_method == optim::RootMethod::eigen);
+    CHECK(plain.shampoo.grafting == optim::Grafting::adam);
+    CHECK(plain.shampoo.grafting_epsilon == 1e-8);
+    CHECK(plain.shampoo.start_step == 10);
+    CHECK(plain.shampoo.precondition_frequency == 10);
+    CHECK(plain.shampoo.max_preconditioner_dim == 8192);
+    CHECK(plain.shampoo.stagger_refresh);
+    const MatrixOptimizerConfig other = matrix(
+        {"optimizer.matrix.betas=[0.8,1]", "optimizer.matrix.epsilon=1e-3", "optimizer.matrix.epsilon_mode=absolute",
+         "optimizer.matrix.inverse_exponent=0.5", "optimizer.matrix.root_method=coupled_newton",
+         "optimizer.matrix.grafting=adagrad", "optimizer.matrix.grafting_epsilon=1e-6",
+         "optimizer.matrix.start_preconditioning_step=3", "optimizer.matrix.precondition_frequency=5",
+         "optimizer.matrix.max_preconditioner_dim=512", "optimizer.matrix.stagger_refresh=false",
+         "optimizer.matrix.max_refresh_failures=0", "optimizer.matrix.split_heads=true"});
+    CHECK(other.max_refresh_failures == 0);
+    CHECK(other.split_heads);
+    CHECK(other.shampoo.beta1 == 0.8);
+    CHECK(other.shampoo.beta2 == 1.0);
+    CHECK(other.shampoo.epsilon == 1e-3);
+    CHECK(other.shampoo.epsilon_mode == optim::EpsilonMode::absolute);
+    CHECK(other.shampoo.root_order == 2);
+    CHECK(other.shampoo.root_method == optim::RootMethod::coupled_newton);
+    CHECK(other.shampoo.grafting == optim::Grafting::adagrad);
+    CHECK(other.shampoo.grafting_epsilon == 1e-6);
+    CHECK(other.shampoo.start_step == 3);
+    CHECK(other.shampoo.precondition_frequency == 5);
+    CHECK(other.shampoo.max_preconditioner_dim == 512);
+    CHECK(!other.shampoo.stagger_refresh);
+    CHECK(matrix({"optimizer.matrix.inverse_exponent=0.125"}).shampoo.root_order == 8);
+    CHECK(matrix({"optimizer.matrix.precondition_frequency=7"}).shampoo.start_step == 7);
+    CHECK(matrix({"optimizer.matrix.grafting=rmsprop"}).shampoo.grafting == optim::Grafting::rmsprop);
+    CHECK(matrix({"optimizer.matrix.grafting=sgd"}).shampoo.grafting == optim::Grafting::sgd);
+    CHECK(matrix({"optimizer.matrix.grafting=none"}).shampoo.grafting == optim::Grafting::none);
+}
+
+TEST_CASE("every key of soap can be set, and its defaults are those of the page") {
+    const auto matrix = [](const std::vector<std::string>& overrides) {
+        std::vector<std::string> all{"optimizer.matrix={\"name\":\"soap\"}"};
+        all.insert(all.end(), overrides.begin(), overrides.end());
+        return parse(kGpt2, all).optimizer.matrix;
+    };
+    const MatrixOptimizerConfig plain = matrix({});
+    CHECK(plain.name == MatrixOptimizerName::soap);
+    CHECK(plain.soap.beta1 == 0.95);
+    CHECK(plain.soap.beta2 == 0.95);
+    CHECK(plain.soap.shampoo_beta == 0.95);
+    CHECK(plain.soap.epsilon == 1e-8);
+    CHECK(plain.soap.epsilon_mode == optim::BiasEpsilon::corrected);
+    CHECK(plain.soap.decay_order == optim::DecayOrder::before);
+    CHECK(!plain.soap.one_sided);
+    CHECK(!plain.soap.normalize_update);
+    CHECK(plain.soap.skip_first_step);
+    CHECK(plain.soap.precondition_frequency == 10);
+    CHECK(plain.soap.max_preconditioner_dim == 8192);
+    CHECK(plain.soap.stagger_refresh);
+    const MatrixOptimizerConfig other =
+        matrix({"optimizer.matrix.betas=[0.9,0.99]", "optimizer.matrix.shampoo_beta=0.8", "optimizer.matrix.eps=1e-6",
+                "optimizer.matrix.epsilon_mode=uncorrected", "optimizer.matrix.weight_decay_order=after",
+                "optimizer.matrix.one_sided=true", "optimizer.matrix.normalize_grads=true",
+                "optimizer.matrix.skip_first_step=false", "optimizer.matrix.precondition_frequency=1",
+                "optimizer.matrix.max_preconditioner_dim=32000", "optimizer.matrix.stagger_refresh=false"});
+    CHECK(other.soap.beta1 == 0.9);
+    CHECK(other.soap.beta2 == 0.99);
+    CHECK(other.soap.shampoo_beta == 0.8);
+    CHECK(other.soap.epsilon == 1e-6);
+    CHECK(other.soap.epsilon_mode == optim::BiasEpsilon::uncorrected);
+    CHECK(other.soap.decay_order == optim::DecayOrder::after);
+    CHECK(other.soap.one_sided);
+    CHECK(other.soap.normalize_update);
+    CHECK(!other.soap.skip_first_step);
+    CHECK(other.soap.precondition_frequency == 1);
+    CHECK(other.soap.max_preconditioner_dim == 32000);
+    CHECK(!other.soap.stagger_refresh);
+    CHECK(matrix({"optimizer.matrix.betas=[0.9,0.99]"}).soap.shampoo_beta == 0.99);
 }
 
 TEST_CASE("every key of parallel, telemetry and device can be set") {
@@ -181,15 +284,15 @@ TEST_CASE("every name of every choice has its own enumerator") {
     CHECK(style("constant") == DecayStyle::constant);
     CHECK(style("linear") == DecayStyle::linear);
     const auto mode = [](const std::string& name) {
-        return parse(kGpt2, {"optimizer.matrix.scale_mode=" + name}).optimizer.matrix.scale_mode;
+        return parse(kGpt2, {"optimizer.matrix.scale_mode=" + name}).optimizer.matrix.muon.scale_mode;
     };
-    CHECK(mode("original") == ScaleMode::original);
-    CHECK(mode("unit_rms_norm") == ScaleMode::unit_rms_norm);
+    CHECK(mode("original") == optim::ScaleMode::original);
+    CHECK(mode("unit_rms_norm") == optim::ScaleMode::unit_rms_norm);
     const auto coefficients = [](const std::string& name) {
-        return parse(kGpt2, {"optimizer.matrix.coefficient_type=" + name}).optimizer.matrix.coefficient_type;
+        return parse(kGpt2, {"optimizer.matrix.coefficient_type=" + name}).optimizer.matrix.muon.coefficient_type;
     };
-    CHECK(coefficients("simple") == CoefficientType::simple);
-    CHECK(coefficients("polar_express") == CoefficientType::polar_express);
+    CHECK(coefficients("simple") == optim::CoefficientType::simple);
+    CHECK(coefficients("polar_express") == optim::CoefficientType::polar_express);
     CHECK(parse(kGpt2, {"parallel.collectives.gather=direct"}).parallel.collectives.gather == GatherAlgorithm::direct);
     CHECK(parse(kGpt2, {"parallel.transport=self"}).parallel.transport == TransportChoice::self);
     CHECK(parse(kGpt2, {"telemetry.console=bar"}).telemetry.console == ConsoleStyle::bar);

@@ -35,6 +35,8 @@ struct Trajectory {
     std::int64_t sequence_length, batch_size, steps;
 };
 
+const std::vector<model::RowBlock> kWhole;
+
 /// Gives every parameter of the plan the optimizer and rates of its group.
 void take_groups(runtime::RunPlan& run, const json& variant) {
     std::size_t taken = 0;
@@ -47,7 +49,8 @@ void take_groups(runtime::RunPlan& run, const json& variant) {
         };
         if (group.at("optimizer") == "muon") {
             run.engine.optimizer.matrix = optim::make_muon(take(optim::test::take_muon(values)));
-            run.engine.optimizer.split_row_blocks = group.contains("row_blocks") && !group.at("row_blocks").empty();
+            const bool split = group.contains("row_blocks") && !group.at("row_blocks").empty();
+            if (!split) std::fill(run.engine.optimizer.blocks.begin(), run.engine.optimizer.blocks.end(), kWhole);
         } else {
             run.engine.optimizer.element = take(optim::test::take_adamw(values));
         }

@@ -37,6 +37,17 @@ TEST_CASE("a training step allocates no host memory") {
         test::TrainingCase c;
         c.model = gpt2 ? test::uneven_gpt2() : test::uneven_llama();
         c.micro_batches = 3;
+        CHECK(allocations_of_a_later_step(c) == 0);
+        for (const runtime::MatrixOptimizerName name :
+             {runtime::MatrixOptimizerName::shampoo, runtime::MatrixOptimizerName::soap}) {
+            if (!device::cpu_has_lapack()) continue;
+            c.optimizer = [name](runtime::MatrixOptimizerConfig& config) {
+                config.name = name;
+                config.shampoo.precondition_frequency = config.soap.precondition_frequency = 1;
+            };
+            CHECK(allocations_of_a_later_step(c) == 0);
+        }
+        c.optimizer = nullptr;
         c.use_matrix_optimizer = false;
         CHECK(allocations_of_a_later_step(c) == 0);
         c.recompute = model::RecomputeMode::block;

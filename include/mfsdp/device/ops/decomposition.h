@@ -32,7 +32,7 @@ inline constexpr std::int64_t kMaxTasks = 16;
 /// max|V^T V - I| < 1e-4 and |A V - V diag(lambda)| < 1e-4 |A|.
 /// factor, root [n, n] float32 dense; status [1] int64
 /// workspace    float32 [sum over tasks of task_floats(n)], at a multiple of 64 bytes
-/// e = epsilon * largest eigenvalue if `relative`, else epsilon. Source: optimizers.md section 3.
+/// e = epsilon * largest eigenvalue if `relative`, else epsilon. Source: docs/optimizers.md, Shampoo.
 struct InverseRoots {
     static constexpr std::string_view kName = "inverse_roots";
     struct Task {
@@ -87,7 +87,7 @@ struct SymmetricBases {
     [[nodiscard]] Cost cost() const;
 };
 
-/// One step of orthogonal iteration on an eigenbasis Q of A, from T = A Q (optimizers.md section 4, line 8):
+/// One step of orthogonal iteration on an eigenbasis Q of A, from T = A Q (docs/optimizers.md, SOAP, line 8):
 /// energy_j = Q[:, j] . T[:, j], order = stable sort by falling energy, product = Q factor of the Householder QR of
 /// T[:, order].
 ///

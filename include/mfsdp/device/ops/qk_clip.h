@@ -8,7 +8,7 @@
 
 namespace mfsdp::device {
 
-/// Scales down the rows of attention heads whose largest logit is above a threshold (optimizers.md 2.9).
+/// Scales down the rows of attention heads whose largest logit is above a threshold (docs/optimizers.md, QK-clip).
 ///
 /// Query heads [g q, (g + 1) q) and key head g are a group, q = number of logits / key_heads. S = the largest of the
 /// group's logits; where S > threshold, the group's rows are multiplied by (threshold / S)^exponent, computed in double

@@ -47,6 +47,7 @@ struct KeyRow {
     std::vector<std::string_view> off_values;   ///< of support later, as JSON text; the first is shown, none: left out
     std::vector<KeyScope> scopes;               ///< all must hold
     KeyLimits limits;
+    std::vector<double> values;         ///< of type number: what is accepted; empty: all within the limits
     std::optional<std::int64_t> count;  ///< of a list: its exact length
     std::string_view allowed;           ///< text after "must be": the *allowed* column; empty for type name
     std::string_view hint;              ///< added to "not supported by this version"

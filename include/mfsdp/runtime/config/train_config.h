@@ -5,6 +5,9 @@
 #include "mfsdp/model/transformer.h"
 #include "mfsdp/optim/learning_rate.h"
 #include "mfsdp/optim/muon.h"
+#include "mfsdp/optim/qk_clip.h"
+#include "mfsdp/optim/shampoo.h"
+#include "mfsdp/optim/soap.h"
 
 #include <cstdint>
 #include <optional>
@@ -21,10 +24,7 @@ enum class DataFormat { tokens, bytes };
 enum class MaskAlignment { input, token };
 enum class NonfinitePolicy { skip, stop };
 using DecayStyle = optim::DecayStyle;
-enum class MatrixOptimizerName { none, muon };
-using MomentumForm = optim::MomentumForm;
-using CoefficientType = optim::CoefficientType;
-using ScaleMode = optim::ScaleMode;
+enum class MatrixOptimizerName { none, muon, shampoo, soap };
 enum class Strategy { matrix_fsdp, fsdp_gather, fsdp_gather_once, zero1_owner, ddp };
 enum class PlannerPolicy { balanced, bytes, flops, round_robin };
 using GatherAlgorithm = comm::GatherAlgorithm;
@@ -66,16 +66,13 @@ struct MatrixOptimizerConfig {
     double lr = 0.0;                   ///< peak rate
     double weight_decay = 0.1;         ///< times the unscaled rate
     std::vector<std::string> exclude;  ///< patterns of matrices left to the element section
-    // The rest is read only when name is muon.
+    // The rest is read only when a matrix optimizer is named.
     bool split_qkv = true;
-    double momentum = 0.95;
-    MomentumForm momentum_form = MomentumForm::ema;
-    bool nesterov = true;
-    std::int64_t num_ns_steps = 5;
-    CoefficientType coefficient_type = CoefficientType::quintic;
-    ScaleMode scale_mode = ScaleMode::match_rms_adamw;
-    double extra_scale_factor = 1.0;
-    NumberType ns_dtype = NumberType::float32;
+    bool split_heads = false;
+    std::int64_t max_refresh_failures = 3;  ///< of shampoo and soap; more in a row end the run
+    optim::MuonOptions muon;
+    optim::ShampooOptions shampoo;
+    optim::SoapOptions soap;
 };
 
 struct ElementOptimizerConfig {
@@ -95,6 +92,7 @@ struct OptimizerConfig {
     DecayStyle decay_style = DecayStyle::cosine;
     double weight_decay = 0.1;
     double clip_grad = 1.0;  ///< limit of the global L2 norm of the raw gradient; 0: none
+    optim::QkClipOptions qk_clip;
     MatrixOptimizerConfig matrix;
     ElementOptimizerConfig element;
 };

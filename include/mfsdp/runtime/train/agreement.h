@@ -27,6 +27,12 @@ struct MicroBatchLoss {
     std::int64_t targets = 0;
 };
 
+/// The matrix with the most failed refreshes of its roots or bases in a row, as the step before left it.
+struct RefreshFailures {
+    std::int64_t in_a_row = 0;
+    std::int64_t matrix = -1;  ///< its number (see matrix_numbers); of several the lowest
+};
+
 /// What one rank brings to the agreement of a step.
 struct LocalFacts {
     ExactSum squares;  ///< of the gradient rows that this rank counts
@@ -35,6 +41,8 @@ struct LocalFacts {
     StepTimes times;
     std::int64_t bytes_sent_gather = 0, bytes_sent_reduce = 0, bytes_sent_optimizer = 0;
     std::int64_t memory_peak_bytes = 0;
+    RefreshFailures refresh_failures;
+    std::span<const float> max_logits{};  ///< of each block and query head, for QK-clip; may be empty
 };
 
 /// What all ranks know after the agreement, the same bits on every rank.
@@ -47,6 +55,8 @@ struct GlobalFacts {
     double mean_optimizer_seconds = 0.0;
     std::int64_t gather_bytes = 0, reduce_bytes = 0, optimizer_bytes = 0;  ///< sent by all ranks
     std::int64_t memory_peak_bytes = 0;                                    ///< maximum over ranks
+    RefreshFailures refresh_failures;                                      ///< of all ranks
+    std::span<const float> max_logits{};  ///< maximum over ranks, valid until the next exchange
 };
 
 /// The one host exchange of a step, between backward and optimizer.
@@ -68,13 +78,15 @@ class Agreement {
 /// Over a communicator; micro-batch m belongs to rank m mod size.
 class RankAgreement final : public Agreement {
   public:
-    RankAgreement(comm::Communicator& communicator, std::int64_t micro_batches);
+    /// `logits`: how many max_logits each rank brings.
+    RankAgreement(comm::Communicator& communicator, std::int64_t micro_batches, std::int64_t logits = 0);
     [[nodiscard]] GlobalFacts exchange(const LocalFacts& local) override;
 
   private:
     comm::Communicator& communicator_;
     std::int64_t micro_batches_;
     std::int64_t losses_per_rank_;
+    std::vector<float> max_logits_;
     std::vector<std::byte> mine_;
     std::vector<std::byte> all_;
 };

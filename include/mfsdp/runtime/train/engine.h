@@ -25,6 +25,7 @@ struct EngineOptions {
     std::int64_t sequence_length = 1;   ///< T
     std::int64_t micro_batches = 1;     ///< of a step, over all ranks
     double clip_grad = 0.0;             ///< 0: no clipping
+    std::int64_t max_logits = 0;        ///< attention logits in the agreement, blocks x query heads with QK-clip
     double z_loss = 0.0;
     model::RecomputeMode recompute = model::RecomputeMode::none;
     std::int64_t recompute_every = 1;
@@ -38,6 +39,12 @@ struct EngineOptions {
 /// Fills the tokens of micro-batch m of the present step or evaluation: inputs and targets [B, T], row-major.
 using LoadMicroBatch =
     std::function<void(std::int64_t micro_batch, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
+
+/// FLOPs of one optimizer step, and the share of a long run's steps that take as many; 0 for those at the start.
+struct OptimizerStepCost {
+    std::int64_t flops = 0;
+    double share = 1.0;
+};
 
 struct StepResult {
     double loss = 0.0;       ///< mean over the targets of the global batch, before the update
@@ -95,6 +102,8 @@ class Engine {
     /// The most likely token after `tokens` (1 .. T of them; of equals the lowest id), on rank 0; other ranks take part
     /// in the gathers and get -1. All ranks call it; blocks.
     [[nodiscard]] std::int32_t next_token(std::span<const std::int32_t> tokens);
+    /// For rehearsals: the optimizer steps that stand for all of a run, priced by `counted`, the device's total so far.
+    std::vector<OptimizerStepCost> rehearse_optimizer(const std::function<device::Cost()>& counted);
     /// Blocks until nothing of this rank is under way: a step returns while new weights still travel. After the last
     /// step; without it they are given up.
     void settle();
@@ -108,6 +117,9 @@ class Engine {
     /// A visit of the sequence under way; null: this rank has no micro-batch for it and takes part in transfers only.
     void run_visit(const std::vector<Visit>& sequence, std::int64_t index, const model::MicroBatch* micro_batch);
     [[nodiscard]] LocalFacts local_facts();
+    [[nodiscard]] bool clips_heads() const { return options_.max_logits > 0; }
+    [[nodiscard]] device::Tensor max_logits() const;
+    void require_refreshes(const RefreshFailures& worst) const;
     /// Brings the losses of the first `count` slots to the host; blocks.
     void read_losses(std::int64_t count);
     [[nodiscard]] model::MicroBatch micro_batch(std::int64_t slot) const;
@@ -137,6 +149,9 @@ class Engine {
     std::vector<double> host_sums_;  // loss sums, then squares of log Z
     std::vector<std::int64_t> host_counts_;
     std::vector<std::int64_t> host_words_;
+    device::Buffer max_logits_;  // [blocks, query heads] float32, with QK-clip
+    std::vector<float> host_max_logits_;
+    std::vector<std::int64_t> host_failures_;  // of refreshes, see OwnedOptimizer::refresh_failures
     std::vector<float> host_logits_;
     std::vector<MicroBatchLoss> losses_;
     StepTimes times_;

@@ -1,12 +1,16 @@
 #pragma once
 
 #include "mfsdp/optim/adamw.h"
-#include "mfsdp/optim/matrix_optimizer.h"
+#include "mfsdp/optim/matrix_stepper.h"
+#include "mfsdp/optim/qk_clip.h"
+#include "mfsdp/optim/routing.h"
 #include "mfsdp/runtime/store/gradient_store.h"
 #include "mfsdp/runtime/train/matrix_health.h"
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace mfsdp::runtime {
@@ -19,10 +23,21 @@ struct ParameterRates {
 
 struct OptimizerSetup {
     std::shared_ptr<optim::MatrixOptimizer> matrix;  ///< null: no parameter has role matrix
-    bool split_row_blocks = true;                    ///< fused matrices as the blocks that the model declares
+    /// By parameter index: the row blocks that are matrices of their own; empty: the whole.
+    std::vector<std::vector<model::RowBlock>> blocks;
+    std::int64_t max_refresh_failures = 0;  ///< more failed refreshes of one matrix in a row end the run
     optim::AdamWOptions element;
+    optim::QkClipOptions qk_clip;
     std::vector<ParameterRates> rates;  ///< by parameter index
 };
+
+/// The number of each parameter's first matrix, in model order over all matrices (row blocks) of the model: by it
+/// refreshes are staggered, so it is the same on every rank. Parameters of other roles get that of the next matrix.
+[[nodiscard]] std::vector<std::int64_t> matrix_numbers(const std::vector<optim::Role>& roles,
+                                                       const std::vector<std::vector<model::RowBlock>>& blocks);
+/// The matrix of this number, for messages: "model.layers.0.mlp.up_proj.weight", "...c_attn.weight[q]".
+[[nodiscard]] std::string matrix_name(const model::ModelSpec& spec, const std::vector<optim::Role>& roles,
+                                      const std::vector<std::vector<model::RowBlock>>& blocks, std::int64_t number);
 
 /// The optimizer of one rank: steps what the rank owns and moves nothing. Matrices go to the matrix optimizer, all
 /// other rows to AdamW; state is allocated at start.
@@ -41,6 +56,18 @@ class OwnedOptimizer {
     void step(std::int64_t step, double rate_factor, const device::GradientScale& scale,
               std::vector<MatrixHealth>* health = nullptr);
 
+    /// After a step: scales down the query and key rows owned whose logits, [blocks, query heads] float32, are above
+    /// the threshold of QK-clip.
+    void clip_heads(const device::Tensor& logits);
+    /// Counters of failed refreshes in a row [n] int64, one for each matrix owned that has one, and those matrices'
+    /// numbers in the same order. They hold what the steps issued so far have left.
+    [[nodiscard]] device::Tensor refresh_failures() const;
+    [[nodiscard]] std::span<const std::int64_t> failure_numbers() const { return failure_numbers_; }
+    /// The matrix of a number, for messages.
+    [[nodiscard]] std::string matrix_name(std::int64_t number) const;
+    /// Steps that stand for all steps of a run, with what this rank owns.
+    [[nodiscard]] std::vector<optim::RehearsalStep> rehearsal_steps() const;
+
     [[nodiscard]] std::int64_t workspace_high_water() const { return workspace_.high_water(); }
 
   private:
@@ -53,12 +80,24 @@ class OwnedOptimizer {
         std::int64_t matrix_number = 0;  // of its first matrix, the same on every rank
     };
 
+    /// Rows to be clipped, a part of what is owned.
+    struct Clipped {
+        device::Tensor weight;
+        optim::HeadRows heads;
+        std::int64_t row_begin = 0;  // of `weight` within those of the projection
+    };
+    void find_clipped();
+
     RankContext context_;
     OptimizerSetup setup_;
     const GradientStore& gradients_;
     std::vector<Owned> owned_;
-    std::vector<optim::MatrixStep> matrices_;  // of the present step
+    std::vector<Clipped> clipped_;
+    std::vector<optim::MatrixStep> matrices_;        // of the present step
+    std::unique_ptr<optim::MatrixStepper> stepper_;  // null without a matrix optimizer
     device::Buffer state_;
+    device::Buffer failures_;  // the counters lie together, so that one copy reads them all
+    std::vector<std::int64_t> failure_numbers_;
     device::BufferPool workspace_;
 };
 

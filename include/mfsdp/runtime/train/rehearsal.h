@@ -14,11 +14,12 @@ namespace mfsdp::runtime {
 struct Rehearsal {
     std::array<std::int64_t, device::kMemoryCategories> memory{};  ///< peak by category
     PoolSizes pools;
-    std::int64_t peak_gathered_bytes = 0;   ///< of weights, without what the pool adds
-    comm::TransferTotals transfers;         ///< of one step, the publish of new weights included
-    std::int64_t optimizer_bytes_sent = 0;  ///< the part of it that moves around the optimizer step
-    std::int64_t model_flops = 0;           ///< forward and backward
-    std::int64_t optimizer_flops = 0;
+    std::int64_t peak_gathered_bytes = 0;    ///< of weights, without what the pool adds
+    comm::TransferTotals transfers;          ///< of one step, the publish of new weights included
+    std::int64_t optimizer_bytes_sent = 0;   ///< the part of it that moves around the optimizer step
+    std::int64_t model_flops = 0;            ///< forward and backward
+    std::int64_t optimizer_flops = 0;        ///< mean over the steps of a long run
+    std::int64_t optimizer_worst_flops = 0;  ///< of the step with the most refreshes
     double step_seconds = 0.0;
 
     [[nodiscard]] std::int64_t total_memory() const;
