@@ -190,7 +190,7 @@ TEST_CASE("inspect shows what a file holds") {
                                          "  vocabulary    257 ids\n"
                                          "  masks         none\n"
                                          "  documents     1\n"
-                                         "all: 1 files, 3 tokens\n");
+                                         "all: 1 file, 3 tokens\n");
     options.format = DataFormat::tokens;
     CHECK_THROWS_AS(inspect_tokens(options), DataError);
 }
