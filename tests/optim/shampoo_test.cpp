@@ -30,7 +30,7 @@ Exact power(const Exact& a, double exponent, double ridge) {
 
 double length(const Exact& a) { return std::sqrt(inner(a, a)); }
 
-/// Shampoo of docs/optimizers.md, Shampoo for one block, as a loop in double.
+/// Shampoo of docs/optimizers.md for one block, as a loop in double.
 struct Reference {
     ShampooOptions options;
     std::int64_t number = 0;

@@ -77,7 +77,7 @@ struct ReferenceSide {
     }
 };
 
-/// SOAP of docs/optimizers.md, SOAP for one block, as a loop in double.
+/// SOAP of docs/optimizers.md for one block, as a loop in double.
 struct Reference {
     SoapOptions options;
     std::int64_t number = 0;

@@ -95,12 +95,32 @@ TEST_CASE("docs/metrics.md names the keys that runs write, and no others") {
     INFO(skipping.output);
     REQUIRE(skipping.exit_code == 0);
 
+    // Fewer tokens than rows: factors are singular, and with next to no ridge the coupled iteration cannot end.
+    SmallRun failing;
+    failing.document()["optimizer"]["matrix"] = {{"name", "shampoo"},
+                                                 {"root_method", "coupled_newton"},
+                                                 {"epsilon_mode", "absolute"},
+                                                 {"epsilon", 1e-30},
+                                                 {"start_preconditioning_step", 1}};
+    failing.write();
+    const std::string threads = "--set threads=1 --set checkpoint.export_at_end=false";
+    const ProcessResult failures = run_command(under_mpirun(2, failing.train(threads)));
+    INFO(failures.output);
+    REQUIRE(failures.exit_code == 0);
+    CHECK(count_of(failures.output, "failed refreshes in a row of transformer.h.") > 0);
+    const ProcessResult too_many =
+        run_command(under_mpirun(2, failing.train(threads + " --set optimizer.matrix.max_refresh_failures=0")));
+    INFO(too_many.output);
+    CHECK(too_many.exit_code == 5);
+    CHECK(count_of(too_many.output, "1 refreshes in a row failed, optimizer.matrix.max_refresh_failures = 0") == 1);
+
     const KeysOfKind documented = documented_keys();
-    REQUIRE(documented.size() == 9);  // five kinds, four events
+    REQUIRE(documented.size() == 10);  // five kinds, five events
     CHECK(documented.at("train").size() > 25);
     KeysOfKind written;
     add_written_keys(run.path("run") + "/metrics.jsonl", documented, written);
     add_written_keys(diverging.path("run") + "/metrics.jsonl", documented, written);
+    add_written_keys(failing.path("run") + "/metrics.jsonl", documented, written);
     CHECK(written == documented);
 }
 

@@ -30,7 +30,7 @@ struct MuonOptions {
 /// Factor of the learning rate for a block of this shape (docs/optimizers.md, scale).
 [[nodiscard]] double muon_scale(const MuonOptions& options, std::int64_t rows, std::int64_t columns);
 
-/// Muon of docs/optimizers.md, Muon. Element state: momentum; block state of NorMuon: row_exp_avg_sq [rows].
+/// Muon of docs/optimizers.md. Element state: momentum; block state of NorMuon: row_exp_avg_sq [rows].
 [[nodiscard]] std::unique_ptr<MatrixOptimizer> make_muon(const MuonOptions& options);
 
 }  // namespace mfsdp::optim

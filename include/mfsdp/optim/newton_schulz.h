@@ -38,8 +38,8 @@ struct NewtonSchulzOptions {
 /// The norm is taken in float32, in the wide orientation, where the iteration works: the transpose has the transposed
 /// bits. Scratch from `workspace` for each matrix, s = min, l = max of the sides: two s x l and two s x s (Gram: four)
 /// of the iterates' type, the norm, and with 16-bit iterates of a tall matrix one s x l float32. Asynchronous on
-/// `stream`; another shape of out, an empty matrix or steps < 1 is an InternalError. Source: docs/optimizers.md, Muon
-/// (Jordan 2024; Polar Express, arXiv 2505.16932; gram-newton-schulz).
+/// `stream`; another shape of out, an empty matrix or steps < 1 is an InternalError. Source:
+/// docs/optimizers.md, Newton-Schulz (Jordan 2024; Polar Express, arXiv 2505.16932; gram-newton-schulz).
 void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
                    const NewtonSchulzOptions& options);
 

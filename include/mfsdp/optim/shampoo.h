@@ -14,7 +14,7 @@ enum class RootMethod : std::uint8_t { eigen, coupled_newton };
 /// What a ridge is measured by.
 enum class EpsilonMode : std::uint8_t { relative /* to the largest eigenvalue */, absolute };
 
-/// Options of docs/optimizers.md, Shampoo, with its defaults.
+/// Options of docs/optimizers.md, Shampoo, with the program's defaults.
 struct ShampooOptions {
     double beta1 = 0.9;
     double beta2 = 0.95;                  ///< 1: factors are sums
@@ -36,8 +36,8 @@ struct ShampooOptions {
 ///
 /// Element states: momentum, and graft_exp_avg_sq where the graft has one. Block states: left_factor, right_factor,
 /// left_root, right_root (a side longer than max_preconditioner_dim has none), and refresh_failures, the number of
-/// refreshes in a row in which a root failed; a failed root stays what it was. Source: docs/optimizers.md, Shampoo
-/// (Gupta, Koren, Singer 2018; Shi et al. 2023).
+/// refreshes in a row in which a root failed; a failed root stays what it was. Source: docs/optimizers.md,
+/// Shampoo (Gupta, Koren, Singer 2018; Shi et al. 2023).
 [[nodiscard]] std::unique_ptr<MatrixOptimizer> make_shampoo(const ShampooOptions& options);
 
 }  // namespace mfsdp::optim

@@ -7,8 +7,8 @@
 
 namespace mfsdp::device {
 
-// Row-wise second moments and updates that look at signs: NorMuon and cautious decay (docs/optimizers.md, NorMuon).
-// Matrices are float32 [m, n] with strided rows.
+// Row-wise second moments and updates that look at signs: NorMuon and cautious decay (docs/optimizers.md). Matrices are
+// float32 [m, n] with strided rows.
 
 /// moment [m] = beta moment + one_minus_beta * mean over the columns of in^2: squares and sums in double, in blocks of
 /// a constant number of elements, the mean rounded once.
