@@ -63,7 +63,8 @@ void add_written_keys(const std::string& path, const KeysOfKind& documented, Key
         for (const auto& [key, value] : record.items()) {
             if (key == "kind") continue;
             if (value.is_object()) {
-                for (const auto& [inner, ignored] : value.items()) keys.insert(key + "." + inner);
+                for (const auto& [inner, ignored] : value.items())
+                    keys.insert(std::string(key).append(".").append(inner));
             } else if (is_event && !common.contains(key)) {
                 written["event " + record.at("event").get<std::string>()].insert(key);
             } else {

@@ -90,10 +90,9 @@ GlobalFacts RankAgreement::exchange(const LocalFacts& local) {
                         local.memory_peak_bytes, local.refresh_failures};
     std::fill(mine_.begin(), mine_.end(), std::byte{0});
     std::memcpy(mine_.data(), &header, sizeof header);
-    if (!local.losses.empty()) {
-        std::memcpy(mine_.data() + sizeof header, local.losses.data(), local.losses.size_bytes());
-    }
-    std::memcpy(mine_.data() + logits_offset, local.max_logits.data(), local.max_logits.size_bytes());
+    // Either list may be empty, with a null pointer, which memcpy must not be given.
+    std::ranges::copy(std::as_bytes(local.losses), mine_.data() + sizeof header);
+    std::ranges::copy(std::as_bytes(local.max_logits), mine_.data() + logits_offset);
     communicator_.all_gather(mine_, all_);
 
     GlobalFacts global;
