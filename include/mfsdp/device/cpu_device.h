@@ -2,7 +2,9 @@
 
 #include "mfsdp/device/device.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace mfsdp::device {
@@ -26,9 +28,8 @@ struct CpuDeviceOptions {
     bool asynchronous_streams = false;
     /// Seed of those pauses.
     std::uint64_t delay_seed = 1;
-    /// > 0: each task of an asynchronous stream begins with a pause of this length instead: a slow device whose time
-    /// does not depend on the machine.
-    std::int64_t task_microseconds = 0;
+    /// Called instead of those pauses, on the stream's thread, with the stream's number in the order of make_stream().
+    std::function<void(std::size_t stream)> before_task = nullptr;
     /// Device addresses lie in an inaccessible reservation; only operations, host_address() and explicit copies know
     /// the displacement to real memory. Whatever else follows a device address faults.
     bool guard_addresses = false;

@@ -50,8 +50,12 @@ class CpuDevice final : public Device {
         if (!options_.asynchronous_streams) return cpu::make_inline_stream(*this);
         // Events outlive their streams (a pool may still hold one), so the timelines belong to the device.
         timelines_.push_back(std::make_unique<HostTimeline>());
-        return cpu::make_thread_stream(*this, *timelines_.back(),
-                                       {options_.delay_seed + timelines_.size(), options_.task_microseconds});
+        std::function<void()> before_task;
+        if (options_.before_task) {
+            before_task = [call = options_.before_task, number = timelines_.size() - 1] { call(number); };
+        }
+        return cpu::make_thread_stream(*this, *timelines_.back(), options_.delay_seed + timelines_.size(),
+                                       std::move(before_task));
     }
 
     [[nodiscard]] std::byte* allocate(std::int64_t bytes) override {

@@ -30,10 +30,12 @@ class InlineStream final : public CpuStream {
 
 class ThreadStream final : public CpuStream {
   public:
-    ThreadStream(Device& device, HostTimeline& timeline, const PauseOptions& pauses)
-        : CpuStream(device, false), timeline_(timeline), pauses_(pauses), delay_state_(pauses.seed), thread_([this] {
-              work();
-          }) {}
+    ThreadStream(Device& device, HostTimeline& timeline, std::uint64_t pause_seed, std::function<void()> before_task)
+        : CpuStream(device, false),
+          timeline_(timeline),
+          before_task_(std::move(before_task)),
+          delay_state_(pause_seed),
+          thread_([this] { work(); }) {}
 
     ~ThreadStream() override {
         {
@@ -67,10 +69,6 @@ class ThreadStream final : public CpuStream {
     // Half of the tasks start at once, most of the others a little later, and a few late enough for other streams to
     // run far ahead.
     void pause() {
-        if (pauses_.task_microseconds > 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(pauses_.task_microseconds));
-            return;
-        }
         delay_state_ += kMixIncrement;
         const std::uint64_t random = mix(delay_state_);
         if (random % 2 == 0) return;
@@ -90,8 +88,9 @@ class ThreadStream final : public CpuStream {
                 tasks_.pop_front();
             }
             if (failed) continue;
-            pause();
+            if (!before_task_) pause();
             try {
+                if (before_task_) before_task_();
                 task();
                 timeline_.advance(done);
             } catch (...) {
@@ -107,7 +106,7 @@ class ThreadStream final : public CpuStream {
     std::deque<std::function<void()>> tasks_;
     std::uint64_t issued_ = 0;
     bool stopping_ = false;
-    PauseOptions pauses_;
+    std::function<void()> before_task_;
     std::uint64_t delay_state_;
     std::thread thread_;  // last: it uses all of the above
 };
@@ -116,8 +115,9 @@ class ThreadStream final : public CpuStream {
 
 std::unique_ptr<CpuStream> make_inline_stream(Device& device) { return std::make_unique<InlineStream>(device); }
 
-std::unique_ptr<CpuStream> make_thread_stream(Device& device, HostTimeline& timeline, const PauseOptions& pauses) {
-    return std::make_unique<ThreadStream>(device, timeline, pauses);
+std::unique_ptr<CpuStream> make_thread_stream(Device& device, HostTimeline& timeline, std::uint64_t pause_seed,
+                                              std::function<void()> before_task) {
+    return std::make_unique<ThreadStream>(device, timeline, pause_seed, std::move(before_task));
 }
 
 }  // namespace mfsdp::device::cpu

@@ -23,15 +23,11 @@ class CpuStream : public Stream {
 
 [[nodiscard]] std::unique_ptr<CpuStream> make_inline_stream(Device& device);
 
-/// What a thread stream does before each task: a random pause, or always the same one if task_microseconds > 0.
-struct PauseOptions {
-    std::uint64_t seed = 1;
-    std::int64_t task_microseconds = 0;
-};
-
-/// A stream with a thread of its own that pauses before its tasks. Once a task has thrown, later ones are not started
-/// and waiting for them throws the same. `timeline` is the stream's own and must outlive it and its events.
+/// A stream with a thread of its own. Before each task it calls `before_task`, or makes a random pause if there is
+/// none. Once a task has thrown, later ones are not started and waiting for them throws the same. `timeline` is the
+/// stream's own and must outlive it and its events.
 [[nodiscard]] std::unique_ptr<CpuStream> make_thread_stream(Device& device, HostTimeline& timeline,
-                                                            const PauseOptions& pauses);
+                                                            std::uint64_t pause_seed,
+                                                            std::function<void()> before_task);
 
 }  // namespace mfsdp::device::cpu
