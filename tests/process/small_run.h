@@ -33,7 +33,7 @@ class SmallRun {
                        {"n_positions", 32}}},
                      {"data", {{"train", {directory_ / "text.txt"}}, {"format", "bytes"}}},
                      {"train", {{"steps", 6}, {"seq_len", 32}, {"micro_batch_size", 1}, {"global_batch_size", 7}}},
-                     {"optimizer", {{"lr", 0.01}, {"matrix", {{"name", "muon"}, {"ns_dtype", "float32"}}}}},
+                     {"optimizer", {{"lr", 0.01}, {"matrix", {{"name", "muon"}}}}},
                      {"precision", {{"param_dtype", "float32"}}},
                      {"telemetry", {{"run_dir", directory_ / "run"}}}};
         write();

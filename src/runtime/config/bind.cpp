@@ -254,7 +254,8 @@ OptimizerConfig bind_optimizer(const Reader& read) {
                                                                             {"wsd", DecayStyle::wsd}});
     optimizer.weight_decay = read.number("optimizer.weight_decay");
     optimizer.clip_grad = read.number("optimizer.clip_grad");
-    optimizer.qk_clip = {read.number("optimizer.qk_clip_threshold"), read.number("optimizer.qk_clip_alpha")};
+    optimizer.qk_clip.threshold = read.number("optimizer.qk_clip_threshold");
+    if (optimizer.qk_clip.threshold > 0.0) optimizer.qk_clip.alpha = read.number("optimizer.qk_clip_alpha");
     optimizer.matrix = bind_matrix(read);
     optimizer.element.lr = read.number("optimizer.element.lr");
     optimizer.element.weight_decay = read.number("optimizer.element.weight_decay");

@@ -1,5 +1,7 @@
 #include "runtime/config/document.h"
 
+#include "mfsdp/base/error.h"
+
 #include "runtime/config/value_check.h"
 
 #include <algorithm>
@@ -158,6 +160,10 @@ class DocumentCheck {
         if (given == nullptr && row->required) return std::nullopt;
         const JsonValue value = given != nullptr ? *given : table_value(row->default_json);
         if (row->type == KeyType::boolean && value.is(Kind::boolean)) return value.boolean ? "true" : "false";
+        if (row->type == KeyType::number && (value.is(Kind::number) || value.is(Kind::integer))) {
+            if (value.number < 0.0) return std::nullopt;
+            return value.number > 0.0 ? std::string(kAboveZero) : "0";
+        }
         if (!value.is(Kind::string) || !contains(row->names, value.text)) return std::nullopt;
         return value.text;
     }
@@ -198,13 +204,8 @@ class DocumentCheck {
         }
         JsonValue value = table_value(row.default_json);
         std::vector<std::string> problems;
-        if (check_value(row, path, value, problems)) {
-            document_.set(path, std::move(value));
-            return;
-        }
-        // Only a default of the page that this version does not support yet: it must not be replaced in silence.
-        errors_.push_back("config: " + path + " = " + message_text(value) +
-                          " (the default): " + problems.front().substr(problems.front().rfind(": ") + 2));
+        MFSDP_ASSERT(check_value(row, path, value, problems), "a default is a value of its key: " + path);
+        document_.set(path, std::move(value));
     }
 
     const JsonValue& root_;

@@ -24,6 +24,7 @@ class PairCheck {
         check_rates();
         check_sums();
         check_heads_as_matrices();
+        check_gram();
         check_clipped_heads();
         check_tokens();
         check_validation();
@@ -137,6 +138,13 @@ class PairCheck {
         const JsonValue* fused = document_.find("optimizer.matrix.split_qkv");
         if (heads == nullptr || fused == nullptr || !heads->boolean || fused->boolean) return;
         report(shown("optimizer.matrix.split_heads") + ": needs split_qkv = true");
+    }
+
+    /// Its recurrences lose too much in bfloat16, and float32 is the reference: nothing is gained there.
+    void check_gram() {
+        if (!is_name("optimizer.matrix.ns_method", "gram") || is_name("optimizer.matrix.ns_dtype", "float16")) return;
+        if (document_.find("optimizer.matrix.ns_dtype") == nullptr) return;
+        report(shown("optimizer.matrix.ns_method") + ": needs ns_dtype = float16");
     }
 
     void check_clipped_heads() {

@@ -92,11 +92,6 @@ KeyBuilder& KeyBuilder::names(std::vector<std::string_view> supported, std::vect
     return *this;
 }
 
-KeyBuilder& KeyBuilder::hint(std::string_view text) {
-    row_.hint = text;
-    return *this;
-}
-
 KeyBuilder& KeyBuilder::meaning(std::string_view text) {
     row_.meaning = text;
     return *this;

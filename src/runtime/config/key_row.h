@@ -22,7 +22,6 @@ class KeyBuilder {
     KeyBuilder& two_entries(std::string_view allowed);
     KeyBuilder& allowed(std::string_view text);
     KeyBuilder& names(std::vector<std::string_view> supported, std::vector<std::string_view> later = {});
-    KeyBuilder& hint(std::string_view text);
     KeyBuilder& meaning(std::string_view text);
     KeyBuilder& only(std::string_view selector, std::vector<std::string_view> values);
     /// Marks the key as one of a feature that this version lacks.

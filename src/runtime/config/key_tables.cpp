@@ -55,6 +55,11 @@ std::string scope_text(const KeyRow& row) {
             text.append(text.empty() ? "" : "; ").append(scope.selector.substr(scope.selector.rfind('.') + 1));
             continue;
         }
+        if (selector->type == KeyType::number) {
+            text.append(text.empty() ? "" : "; ").append(scope.selector.substr(scope.selector.rfind('.') + 1));
+            text.append(" ").append(joined(scope.values));
+            continue;
+        }
         std::vector<std::string_view> supported;
         for (const std::string_view value : scope.values) {
             const auto& names = selector->names;

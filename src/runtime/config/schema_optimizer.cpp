@@ -35,14 +35,12 @@ void append_matrix_keys(std::vector<KeyRow>& rows) {
                  .meaning("0.2 sqrt(max(r,c)); sqrt(max(1,r/c)); sqrt(r/c); sqrt(max(r,c)); r x c = out x in")
                  .names({"match_rms_adamw", "original", "unit_rms_norm", "spectral"})),
         muon(number("optimizer.matrix.extra_scale_factor", "1").meaning("times that scale").above_zero()),
-        // The default stays the page's, so that a file without the key does not change its meaning later.
         muon(name("optimizer.matrix.ns_dtype", "\"bfloat16\"")
                  .meaning("type of the iterates (norm and momentum are float32)")
-                 .names({"float32"}, {"bfloat16", "float16"})
-                 .hint("set \"float32\"")),
+                 .names({"bfloat16", "float16", "float32"})),
         muon(name("optimizer.matrix.ns_method", "\"auto\"")
                  .meaning("auto: by shape and cost; gram needs float16")
-                 .names({"auto", "standard"}, {"gram"})),
+                 .names({"auto", "standard", "gram"})),
         muon(boolean("optimizer.matrix.cautious_weight_decay", "false")
                  .meaning("decay only where weight and direction agree in sign")),
         muon(boolean("optimizer.matrix.normuon", "false")
@@ -157,7 +155,8 @@ std::vector<KeyRow> optimizer_keys() {
             .at_least_zero(),
         number("optimizer.qk_clip_alpha", "0.5")
             .meaning("share of that scale taken by the query rows")
-            .from_zero_to_one(),
+            .from_zero_to_one()
+            .only("optimizer.qk_clip_threshold", {kAboveZero}),
     };
     append_matrix_keys(rows);
     append_preconditioner_keys(rows);

@@ -104,10 +104,7 @@ class ValueCheck {
             return std::find(names.begin(), names.end(), value.text) != names.end();
         };
         if (listed(row_.names)) return true;
-        if (listed(row_.later_names)) {
-            const std::string way_out = row_.hint.empty() ? "" : ", " + std::string(row_.hint);
-            return fail(value, "not supported by this version" + way_out);
-        }
+        if (listed(row_.later_names)) return fail(value, "not supported by this version");
         const std::vector<std::string> names(row_.names.begin(), row_.names.end());
         return fail(value, "must be one of " + join(names, ", "));
     }

@@ -18,7 +18,7 @@ inline const std::string kGpt2 = R"({
   "model": { "model_type": "gpt2", "vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128 },
   "data": { "train": ["data/*.bin"] },
   "train": { "steps": 100, "seq_len": 32, "micro_batch_size": 2, "global_batch_size": 8 },
-  "optimizer": { "lr": 3e-4, "matrix": { "ns_dtype": "float32" } }, /* so are these */
+  "optimizer": { "lr": 3e-4 }, /* so are these */
   "precision": { "param_dtype": "float32" }
 })";
 
@@ -27,7 +27,7 @@ inline const std::string kLlama = R"({
              "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 128 },
   "data": { "train": ["data/*.bin"] },
   "train": { "steps": 100, "seq_len": 32, "micro_batch_size": 2, "global_batch_size": 8 },
-  "optimizer": { "lr": 3e-4, "matrix": { "ns_dtype": "float32" } },
+  "optimizer": { "lr": 3e-4 },
   "precision": { "param_dtype": "float32" }
 })";
 

@@ -66,6 +66,8 @@ TEST_CASE("every key of a llama configuration can be set") {
                                               "optimizer.decay_style=wsd",
                                               "optimizer.weight_decay=0.2",
                                               "optimizer.clip_grad=0",
+                                              "optimizer.qk_clip_threshold=50",
+                                              "optimizer.qk_clip_alpha=0.3",
                                               "optimizer.matrix.lr=0.02",
                                               "optimizer.matrix.weight_decay=0",
                                               "optimizer.matrix.exclude=[\"*.mlp.*\"]",
@@ -77,7 +79,8 @@ TEST_CASE("every key of a llama configuration can be set") {
                                               "optimizer.matrix.coefficient_type=dsv4",
                                               "optimizer.matrix.scale_mode=spectral",
                                               "optimizer.matrix.extra_scale_factor=2",
-                                              "optimizer.matrix.ns_method=standard",
+                                              "optimizer.matrix.ns_dtype=float16",
+                                              "optimizer.matrix.ns_method=gram",
                                               "optimizer.matrix.cautious_weight_decay=true",
                                               "optimizer.matrix.normuon=true",
                                               "optimizer.matrix.normuon_beta2=0.9",
@@ -106,6 +109,8 @@ TEST_CASE("every key of a llama configuration can be set") {
     CHECK(optimizer.decay_style == DecayStyle::wsd);
     CHECK(optimizer.weight_decay == 0.2);
     CHECK(optimizer.clip_grad == 0.0);
+    CHECK(optimizer.qk_clip.threshold == 50.0);
+    CHECK(optimizer.qk_clip.alpha == 0.3);
     CHECK(optimizer.matrix.lr == 0.02);
     CHECK(optimizer.matrix.weight_decay == 0.0);
     CHECK(optimizer.matrix.exclude == std::vector<std::string>{"*.mlp.*"});
@@ -117,7 +122,8 @@ TEST_CASE("every key of a llama configuration can be set") {
     CHECK(optimizer.matrix.muon.coefficient_type == optim::CoefficientType::dsv4);
     CHECK(optimizer.matrix.muon.scale_mode == optim::ScaleMode::spectral);
     CHECK(optimizer.matrix.muon.extra_scale_factor == 2.0);
-    CHECK(optimizer.matrix.muon.ns_method == optim::NewtonSchulzMethod::standard);
+    CHECK(optimizer.matrix.muon.ns_dtype == mfsdp::device::DType::float16);
+    CHECK(optimizer.matrix.muon.ns_method == optim::NewtonSchulzMethod::gram);
     CHECK(optimizer.matrix.muon.cautious_weight_decay);
     CHECK(optimizer.matrix.muon.normuon);
     CHECK(optimizer.matrix.muon.normuon_beta2 == 0.9);
@@ -128,6 +134,19 @@ TEST_CASE("every key of a llama configuration can be set") {
     CHECK(optimizer.element.beta2 == 0.99);
     CHECK(optimizer.element.eps == 1e-6);
     CHECK(optimizer.element.decay_vectors);
+}
+
+TEST_CASE("Newton-Schulz iterates are bfloat16 unless a type is chosen, and the method is chosen by shape") {
+    using optim::NewtonSchulzMethod;
+    const auto muon = [](const std::vector<std::string>& overrides) {
+        return parse(kGpt2, overrides).optimizer.matrix.muon;
+    };
+    CHECK(muon({}).ns_dtype == mfsdp::device::DType::bfloat16);
+    CHECK(muon({}).ns_method == NewtonSchulzMethod::automatic);
+    CHECK(muon({"optimizer.matrix.ns_dtype=float32"}).ns_dtype == mfsdp::device::DType::float32);
+    CHECK(muon({"optimizer.matrix.ns_dtype=bfloat16"}).ns_dtype == mfsdp::device::DType::bfloat16);
+    CHECK(muon({"optimizer.matrix.ns_method=standard"}).ns_method == NewtonSchulzMethod::standard);
+    CHECK(muon({"optimizer.matrix.ns_method=auto"}).ns_method == NewtonSchulzMethod::automatic);
 }
 
 TEST_CASE("every key of shampoo can be set, and its defaults are those of the page") {

@@ -128,8 +128,8 @@ TEST_CASE("the tables name every key of the schema") {
 
 TEST_CASE("the schema for editors accepts every configuration of the tree, and what the program prints") {
     std::int64_t files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(kTree / "configs")) {
-        if (entry.path().filename() == "schema.json") continue;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(kTree / "configs")) {
+        if (entry.is_directory() || entry.path().filename() == "schema.json") continue;
         INFO(entry.path());
         const json document = json::parse(read_text(entry.path()), nullptr, true, true);
         CHECK(accepts(document));

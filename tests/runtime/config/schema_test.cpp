@@ -27,8 +27,9 @@ std::string concrete_path(const KeyRow& row) {
 bool supported(std::string_view selector, std::string_view value) {
     return std::any_of(schema().begin(), schema().end(), [&](const KeyRow& row) {
         if (row.path != selector) return false;
-        return row.type == KeyType::boolean ? value == "true" || value == "false"
-                                            : std::find(row.names.begin(), row.names.end(), value) != row.names.end();
+        if (row.type == KeyType::boolean) return value == "true" || value == "false";
+        if (row.type == KeyType::number) return value == mfsdp::runtime::kAboveZero;
+        return std::find(row.names.begin(), row.names.end(), value) != row.names.end();
     });
 }
 
@@ -46,11 +47,9 @@ std::optional<Situation> situation_of(const KeyRow& row) {
         if (value == scope.values.end()) return std::nullopt;
         if (scope.selector == "model.model_type") {
             situation.file = *value == "llama" ? kLlama : kGpt2;
-        } else if (scope.selector == "optimizer.matrix.name" && *value != "muon") {
-            // The example files give keys that only muon has.
-            situation.overrides.push_back("optimizer.matrix={\"name\": \"" + std::string(*value) + "\"}");
         } else {
-            situation.overrides.push_back(std::string(scope.selector) + '=' + std::string(*value));
+            const std::string_view set = *value == mfsdp::runtime::kAboveZero ? "100" : *value;
+            situation.overrides.push_back(std::string(scope.selector).append("=").append(set));
         }
     }
     return situation;
@@ -103,7 +102,7 @@ TEST_CASE("every default and off value of the schema is printed, and keys withou
         REQUIRE(printed.contains(where) == shown);
         if (!shown) continue;
         // What the example files give differs from its default.
-        if (row.hint == "set \"float32\"" || row.path == "precision.param_dtype") {
+        if (row.path == "precision.param_dtype") {
             CHECK(printed.at(where) == "float32");
         } else {
             const auto expected = row.support == KeySupport::full ? row.default_json : row.off_values.front();
@@ -127,7 +126,7 @@ TEST_CASE("the schema is free of contradictions") {
         const auto row =
             std::find_if(schema().begin(), schema().end(), [&](const auto& r) { return r.path == selector; });
         REQUIRE(row != schema().end());
-        CHECK((row->type == KeyType::name || row->type == KeyType::boolean));
+        CHECK((row->type == KeyType::name || row->type == KeyType::boolean || row->type == KeyType::number));
     }
 }
 

@@ -38,6 +38,14 @@ const std::vector<OptimizerCase>& optimizer_cases() {
          false},
         {"muon, gram", [](MatrixOptimizerConfig& config) { config.muon.ns_method = optim::NewtonSchulzMethod::gram; },
          false},
+        {"muon, bfloat16", [](MatrixOptimizerConfig& config) { config.muon.ns_dtype = device::DType::bfloat16; },
+         false},
+        {"muon, gram in float16",
+         [](MatrixOptimizerConfig& config) {
+             config.muon.ns_dtype = device::DType::float16;
+             config.muon.ns_method = optim::NewtonSchulzMethod::gram;
+         },
+         false},
         {"shampoo",
          [](MatrixOptimizerConfig& config) {
              config.name = MatrixOptimizerName::shampoo;

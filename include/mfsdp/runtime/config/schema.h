@@ -28,7 +28,10 @@ struct KeyLimits {
     std::int64_t ceiling = std::numeric_limits<std::int64_t>::max();
 };
 
-/// A key exists, or is used, only while the key `selector` has one of `values`.
+/// The value of a scope whose selector is a number that turns its feature on.
+inline constexpr std::string_view kAboveZero = "> 0";
+
+/// A key exists, or is used, only while the key `selector` has one of `values`: names, "true" or kAboveZero.
 struct KeyScope {
     std::string_view selector;
     std::vector<std::string_view> values;
@@ -50,7 +53,6 @@ struct KeyRow {
     std::vector<double> values;         ///< of type number: what is accepted; empty: all within the limits
     std::optional<std::int64_t> count;  ///< of a list: its exact length
     std::string_view allowed;           ///< text after "must be": the *allowed* column; empty for type name
-    std::string_view hint;              ///< added to "not supported by this version"
     std::string_view meaning;           ///< one sentence or less for docs/config.md and for editors, in Markdown
 
     [[nodiscard]] bool nullable() const { return default_json == "null" && !required; }
