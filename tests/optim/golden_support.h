@@ -63,6 +63,19 @@ inline CoefficientType take_table(Hyperparameters& values) {
                                                                    {"dsv4", CoefficientType::dsv4}});
 }
 
+/// Type of the iterates and method, which the files leave to the test: float32 and the plain iteration.
+inline device::DType take_ns_dtype(Hyperparameters& values) {
+    const std::map<std::string, device::DType> names{{"float32", device::DType::float32},
+                                                     {"bfloat16", device::DType::bfloat16},
+                                                     {"float16", device::DType::float16}};
+    return names.at(values.take_or<std::string>("muon_ns_dtype", "float32"));
+}
+inline NewtonSchulzMethod take_ns_method(Hyperparameters& values) {
+    const std::map<std::string, NewtonSchulzMethod> names{{"standard", NewtonSchulzMethod::standard},
+                                                          {"gram", NewtonSchulzMethod::gram}};
+    return names.at(values.take_or<std::string>("muon_ns_method", "standard"));
+}
+
 /// An optimizer with its rates, as a case or a group gives it.
 template <class Options>
 struct Rated {
@@ -80,6 +93,8 @@ inline Rated<MuonOptions> take_muon(Hyperparameters& values) {
     options.nesterov = values.take<bool>("muon_nesterov");
     options.num_ns_steps = values.take<std::int64_t>("muon_num_ns_steps");
     options.coefficient_type = take_table(values);
+    options.ns_dtype = take_ns_dtype(values);
+    options.ns_method = take_ns_method(values);
     options.scale_mode =
         values.take_name<ScaleMode>("muon_scale_mode", {{"match_rms_adamw", ScaleMode::match_rms_adamw},
                                                         {"original", ScaleMode::original},
