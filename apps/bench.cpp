@@ -16,6 +16,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace {
 
@@ -26,6 +28,7 @@ struct Arguments {
     apps::ConfigArguments config;
     runtime::OperationsQuestion operations;
     std::string output = "links.json";
+    std::vector<std::string> shapes = {"512x512", "2048x512", "1024x4096"};
     std::optional<std::int64_t> threads;
     double seconds = 0.3;
     int steps = 5;
@@ -55,6 +58,24 @@ void add_steps(CLI::App& command, Arguments& arguments) {
         ->check(CLI::Range(1, 100000));
 }
 
+/// Of "1024x4096"; the check of the argument has seen it.
+runtime::MatrixShape matrix_shape(const std::string& text) {
+    const auto cross = text.find('x');
+    return {std::stoll(text.substr(0, cross)), std::stoll(text.substr(cross + 1))};
+}
+
+/// Why a text is no shape; empty if it is one.
+std::string shape_problem(const std::string& text) {
+    const auto is_size = [](std::string_view side) {
+        return !side.empty() && side.size() <= 5 && side.front() != '0' &&
+               side.find_first_not_of("0123456789") == std::string_view::npos;
+    };
+    const auto cross = text.find('x');
+    const bool valid = cross != std::string::npos && is_size(std::string_view(text).substr(0, cross)) &&
+                       is_size(std::string_view(text).substr(cross + 1));
+    return valid ? "" : "must be rows x columns, as 1024x4096, each of at most five digits";
+}
+
 void write_text(const std::string& path, const std::string& text) {
     base::FileDescriptor file(path, base::FileMode::create, base::FileUse::configuration);
     file.write_exact(std::as_bytes(std::span(text)), 0);
@@ -82,7 +103,8 @@ int run(const Arguments& arguments, bool reads_config, const Benchmark& benchmar
             const runtime::BenchEnvironment environment =
                 runtime::describe_environment(apps::version_line("mfsdp-bench"), *communicator, *device, threads);
             const runtime::BenchTable table =
-                benchmark({*communicator, *device, {.seconds = arguments.seconds}}, environment);
+                benchmark({*communicator, *device, {.seconds = arguments.seconds}, device::cpu_has_lapack(), threads},
+                          environment);
             if (communicator->rank() != 0) return;
             std::cout << (arguments.as_json ? bench_json(table, environment) : bench_text(table, environment));
             if (!std::cout.flush()) throw Error(ExitCode::unexpected, "stdout: cannot be written");
@@ -105,7 +127,8 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     CLI::App* const ops = add_command(app, arguments, "ops", "every operation of the table at layer shapes");
     CLI::App* const step = add_command(app, arguments, "step", "training steps of a configuration, on made-up tokens");
-    CLI::App* const optimizer = add_command(app, arguments, "optimizer", "the optimizer step of a configuration");
+    CLI::App* const optimizer =
+        add_command(app, arguments, "optimizer", "the optimizer step of a configuration, or single matrices");
     CLI::App* const gather =
         add_command(app, arguments, "gather", "gathers and reductions of a configuration's groups");
     CLI::App* const calibrate = add_command(app, arguments, "calibrate", "what links between ranks cost, into a file");
@@ -116,7 +139,14 @@ int main(int argc, char** argv) {
     ops->add_option("--only", arguments.operations.only, "only operations and uses that contain this text");
     ops->add_flag("--bfloat16", arguments.bfloat16, "weights and activations in bfloat16 (default: float32)");
     add_steps(*step, arguments);
-    add_steps(*optimizer, arguments);
+    arguments.config.add_to(*optimizer, false);
+    optimizer->add_option("--steps", arguments.steps, "steps to measure, after one to warm up (default: 5)")
+        ->check(CLI::Range(1, 100000));
+    optimizer
+        ->add_option("--shape", arguments.shapes,
+                     "without --config: one matrix of each of these shapes under every optimizer\n"
+                     "(default: 512x512 2048x512 1024x4096; the last takes minutes)")
+        ->check(CLI::Validator(shape_problem, "ROWSxCOLUMNS"));
     arguments.config.add_to(*gather);
     calibrate->add_option("--output", arguments.output, "file for parallel.calibration (default: links.json)");
     apps::add_common_options(app, "mfsdp-bench");
@@ -138,6 +168,16 @@ int main(int argc, char** argv) {
             }
             return runtime::bench_calibrate(context, environment,
                                             [&](const std::string& text) { write_text(arguments.output, text); });
+        });
+    }
+    if (optimizer->parsed() && arguments.config.path.empty()) {
+        return run(arguments, false, [&](const auto& context, const auto&) {
+            if (context.communicator.size() > 1) {
+                throw ConfigError("bench: optimizer without --config measures single matrices: start one rank");
+            }
+            std::vector<runtime::MatrixShape> shapes;
+            for (const std::string& text : arguments.shapes) shapes.push_back(matrix_shape(text));
+            return runtime::bench_matrices(context, shapes);
         });
     }
     return run(arguments, true, [&](const auto& context, const auto&) {

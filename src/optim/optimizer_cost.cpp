@@ -2,12 +2,33 @@
 
 namespace mfsdp::optim {
 
+namespace {
+
+// Measured with mfsdp-bench optimizer --shape, sides of 512 to 4096 on AVX2 cores: products 75 GFLOP/s a core, a solver
+// 15, a QR 30, elementwise work 8 GB/s. A plan must not depend on when it is made, so these are no settings.
+constexpr std::int64_t kEigenWeight = 5;
+constexpr std::int64_t kOrthogonalWeight = 3;
+constexpr std::int64_t kFlopsPerByte = 8;
+
+}  // namespace
+
 StepCost& StepCost::operator+=(const StepCost& other) {
     product_flops += other.product_flops;
     eigen_flops += other.eigen_flops;
     orthogonal_flops += other.orthogonal_flops;
     element_bytes += other.element_bytes;
     return *this;
+}
+
+double StepCost::seconds(const WorkRates& rates) const {
+    const auto time = [](std::int64_t work, double rate) { return work == 0 ? 0.0 : static_cast<double>(work) / rate; };
+    return time(product_flops, rates.product_flops) + time(eigen_flops, rates.eigen_flops) +
+           time(orthogonal_flops, rates.orthogonal_flops) + time(element_bytes, rates.element_bytes);
+}
+
+std::int64_t StepCost::weighed_flops() const {
+    return product_flops + kEigenWeight * eigen_flops + kOrthogonalWeight * orthogonal_flops +
+           kFlopsPerByte * element_bytes;
 }
 
 StepCost operator+(StepCost a, const StepCost& b) { return a += b; }
@@ -17,8 +38,8 @@ StepCost OptimizerCost::mean() const {
                            refresh.orthogonal_flops / frequency, refresh.element_bytes / frequency};
 }
 
-StepCost OptimizerCost::at(std::int64_t update, std::int64_t number) const {
-    return (update + (staggered ? number : 0)) % frequency == 0 ? worst() : step;
+StepCost OptimizerCost::at(std::int64_t step_number, std::int64_t number) const {
+    return (step_number - skipped_steps + (staggered ? number : 0)) % frequency == 0 ? worst() : step;
 }
 
 }  // namespace mfsdp::optim

@@ -106,7 +106,8 @@ class Soap final : public MatrixOptimizer {
         OptimizerCost cost{.step = {},
                            .refresh = {},
                            .frequency = options_.precondition_frequency,
-                           .staggered = options_.stagger_refresh};
+                           .staggered = options_.stagger_refresh,
+                           .skipped_steps = options_.skip_first_step ? 1 : 0};
         const std::int64_t elements = rows * columns;
         // The scaled gradient, moments and weights; and what a renewed basis moves of the moments.
         cost.step.element_bytes = kFloatBytes * elements * (options_.normalize_update ? 14 : 11);

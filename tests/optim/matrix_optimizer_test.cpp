@@ -94,6 +94,59 @@ TEST_CASE("Several matrices in one step, in any order, have the bits of one afte
     }
 }
 
+TEST_CASE("What an optimizer does elementwise has the bits of the whole on any cut into rows", "[optim]") {
+    std::vector<std::unique_ptr<MatrixOptimizer>> optimizers;
+    optimizers.push_back(make_muon({.momentum_form = MomentumForm::heavy_ball}));
+    for (const Grafting graft : {Grafting::adam, Grafting::rmsprop, Grafting::adagrad, Grafting::sgd}) {
+        optimizers.push_back(make_shampoo({.grafting = graft}));
+    }
+    optimizers.push_back(make_soap({}));
+    constexpr std::int64_t kRows = 12, kColumns = 7;
+    Bench bench;
+    const device::Tensor gradient = bench.upload(convert<float>(gaussian(kRows, kColumns, 70)));
+    for (const auto& optimizer : optimizers) {
+        std::vector<Matrix> want;
+        for (const std::vector<std::int64_t>& cut :
+             {std::vector<std::int64_t>{kRows}, std::vector<std::int64_t>{5, 0, 7},
+              std::vector<std::int64_t>{1, 10, 1}}) {
+            const auto matrix = [&] { return bench.zeros(kRows, kColumns); };
+            std::vector<device::Tensor> states, averages;
+            for (const StateSpec& spec : optimizer->block_states(kRows, kColumns)) {
+                if (spec.element)
+                    states.push_back(bench.upload(convert<float>(scaled(gaussian(kRows, kColumns, 71), 0.1))));
+            }
+            for (device::Tensor& state : states) {  // squares are not negative
+                Matrix values = bench.download(state);
+                for (float& value : values.values) value = std::abs(value);
+                state = bench.upload(values);
+            }
+            for (std::int64_t i = 0; i < optimizer->averages(); ++i) averages.push_back(matrix());
+            const device::Tensor input = matrix();
+            std::int64_t row = 0;
+            for (const std::int64_t count : cut) {
+                const auto parts = [&](const std::vector<device::Tensor>& whole) {
+                    std::vector<device::Tensor> result;
+                    for (const device::Tensor& tensor : whole) result.push_back(tensor.slice(0, row, count));
+                    return result;
+                };
+                const auto state_rows = parts(states), average_rows = parts(averages);
+                optimizer->accumulate(bench.stream(), input.slice(0, row, count), gradient.slice(0, row, count),
+                                      state_rows, {.inverse_targets = 0.1F, .clip = 0.7F});
+                if (!averages.empty()) optimizer->average(bench.stream(), average_rows, state_rows, 3);
+                row += count;
+            }
+            std::vector<Matrix> got{bench.download(input)};
+            for (const device::Tensor& tensor : states) got.push_back(bench.download(tensor));
+            for (const device::Tensor& tensor : averages) got.push_back(bench.download(tensor));
+            if (want.empty()) want = got;
+            INFO(optimizer->name() << ", first cut " << cut.front());
+            REQUIRE(got.size() == want.size());
+            for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], want[i]));
+            CHECK_FALSE(same_bits(got[0], Matrix(kRows, kColumns)));
+        }
+    }
+}
+
 TEST_CASE("Large matrices take turns with the workspace, small ones share it", "[optim]") {
     const auto high_water = [](std::int64_t rows, std::int64_t columns, std::size_t count) {
         const auto counting = device::make_counting_device({});
@@ -149,6 +202,34 @@ TEST_CASE("The mean cost of a step shares a refresh among the steps between two"
     CHECK(cost.at(20, 0).flops() == 260);
     CHECK(cost.at(20, 1).flops() == 100);
     CHECK(cost.at(19, 1).flops() == 260);
+}
+
+TEST_CASE("Kinds of work take their own times, and weigh more than products where they are slower", "[optim]") {
+    const StepCost cost{.product_flops = 600, .eigen_flops = 90, .orthogonal_flops = 40, .element_bytes = 32};
+    CHECK(cost.seconds({.product_flops = 100, .eigen_flops = 30, .orthogonal_flops = 20, .element_bytes = 16}) ==
+          Approx(6.0 + 3.0 + 2.0 + 2.0));
+    // What there is none of needs no rate.
+    CHECK(StepCost{.product_flops = 600}.seconds({.product_flops = 100}) == Approx(6.0));
+    CHECK(StepCost{.product_flops = 600}.weighed_flops() == 600);
+    CHECK(StepCost{.eigen_flops = 90}.weighed_flops() > 2 * 90);
+    CHECK(StepCost{.orthogonal_flops = 40}.weighed_flops() > 40);
+    CHECK(StepCost{.element_bytes = 32}.weighed_flops() > 32);
+    CHECK(cost.weighed_flops() ==
+          StepCost{.product_flops = 600}.weighed_flops() + StepCost{.eigen_flops = 90}.weighed_flops() +
+              StepCost{.orthogonal_flops = 40}.weighed_flops() + StepCost{.element_bytes = 32}.weighed_flops());
+}
+
+TEST_CASE("A step that is no update shifts the refreshes behind it", "[optim]") {
+    const OptimizerCost cost{.step = {.product_flops = 1},
+                             .refresh = {.product_flops = 10},
+                             .frequency = 5,
+                             .staggered = true,
+                             .skipped_steps = 1};
+    for (std::int64_t step = 2; step < 30; ++step) {
+        for (std::int64_t number = 0; number < 7; ++number) {
+            CHECK(cost.at(step, number).product_flops == ((step - 1 + number) % 5 == 0 ? 11 : 1));
+        }
+    }
 }
 
 TEST_CASE("A period of refreshes has a step for every turn and one without any", "[optim]") {

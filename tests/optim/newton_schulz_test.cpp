@@ -205,6 +205,49 @@ TEST_CASE("The direction of the transpose is the transpose, of the negative the 
     }
 }
 
+TEST_CASE("In 16 bits and by the Gram variant too: scale, sign, transposition, zero and alignment", "[optim]") {
+    const std::vector<NewtonSchulzOptions> forms{
+        {.dtype = device::DType::bfloat16},
+        {.dtype = device::DType::float16, .method = NewtonSchulzMethod::standard},
+        {.dtype = device::DType::float16, .method = NewtonSchulzMethod::gram},
+        {.method = NewtonSchulzMethod::gram},
+    };
+    Bench bench({.threads = 2});
+    for (NewtonSchulzOptions options : forms) {
+        for (const CoefficientType type : kTables) {
+            options.coefficient_type = type;
+            const auto direction = [&](const Matrix& in) {
+                const device::Tensor source = bench.upload(in), out = bench.make(in.rows, in.columns);
+                newton_schulz(bench.stream(), bench.workspace(), out, source, options);
+                return bench.download(out);
+            };
+            for (const auto& [rows, columns] : kShapes) {
+                INFO(rows << " x " << columns << ", table " << static_cast<int>(type) << " in " << name(options.dtype)
+                          << ", method " << static_cast<int>(options.method));
+                const Matrix in = convert<float>(gaussian(rows, columns, 60 + static_cast<std::uint64_t>(rows)));
+                const Matrix out = direction(in);
+                CHECK(inner(out, in) > 0.0);
+                CHECK(same_bits(direction(scaled(in, -1.0F)), scaled(out, -1.0F)));
+                // Far below and above what float16 holds: the norm is taken and divided by before the cast.
+                for (const int exponent : {-100, -30, 1, 40, 100}) {
+                    CHECK(same_bits(direction(scaled(in, std::ldexp(1.0F, exponent))), out));
+                }
+                if (rows != columns) CHECK(same_bits(direction(transposed(in)), transposed(out)));
+                const Matrix zero = direction(Matrix(rows, columns));
+                CHECK(std::all_of(zero.values.begin(), zero.values.end(), [](float value) { return value == 0.0F; }));
+            }
+            // One singular value, and one beside which the others are small.
+            for (const double rest : {0.0, 1e-3}) {
+                std::vector<double> values(12, rest);
+                values[0] = 1.0;
+                const Matrix in = convert<float>(compose(orthonormal(12, 12, 3), values, orthonormal(20, 12, 4)));
+                INFO("rest " << rest << ", table " << static_cast<int>(type) << " in " << name(options.dtype));
+                CHECK(inner(direction(in), in) > 0.0);
+            }
+        }
+    }
+}
+
 TEST_CASE("A matrix and its transpose are divided by one norm even where the order of additions decides it",
           "[optim]") {
     // Squares of the first row add up to (1 + 2^-24)^2, whose root lies between two floats. The squares of the second,

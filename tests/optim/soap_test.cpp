@@ -366,6 +366,34 @@ TEST_CASE("Zero and rank-one gradients, single rows and columns pass SOAP", "[op
     }
 }
 
+TEST_CASE("SOAP points along ill-conditioned gradients, and along one of rank one over many refreshes", "[optim]") {
+    if (mfsdp::test::without_lapack()) return;
+    Bench bench({.threads = 2});
+    for (const double condition : {1e2, 1e4, 1e6, 1e8, 1e10, HUGE_VAL}) {
+        for (const auto& [rows, columns] :
+             std::vector<std::pair<std::int64_t, std::int64_t>>{{12, 20}, {20, 12}, {16, 16}}) {
+            // Sums of outer products whose sizes fall; condition infinity leaves the first alone.
+            const std::int64_t rank = std::isinf(condition) ? 1 : std::min(rows, columns);
+            Exact gradient(rows, columns);
+            for (std::int64_t k = 0; k < rank; ++k) {
+                const double size =
+                    rank == 1 ? 1.0 : std::pow(condition, -static_cast<double>(k) / static_cast<double>(rank - 1));
+                const auto seed = static_cast<std::uint64_t>(300 + k);
+                const Exact outer = product(gaussian(rows, 1, seed), gaussian(1, columns, seed + 50));
+                for (std::size_t i = 0; i < outer.values.size(); ++i) gradient.values[i] += size * outer.values[i];
+            }
+            const auto soap = make_soap({.precondition_frequency = 2});
+            OptimizerRun run(bench, *soap, Matrix(rows, columns));
+            run.weight_decay = 0.0;
+            for (int t = 0; t < 24; ++t) run.step(convert<float>(gradient));
+            INFO(rows << " x " << columns << ", condition " << condition);
+            CHECK(all_finite(run.weight()));
+            CHECK(inner(convert<double>(run.weight()), gradient) < 0.0);
+            CHECK(run.failures() == 0);
+        }
+    }
+}
+
 TEST_CASE("Without a side SOAP is Adam that leaves out its first gradient", "[optim]") {
     Bench bench;
     const auto soap = make_soap(
@@ -452,6 +480,8 @@ TEST_CASE("SOAP's cost is that of the operations it issues, in steps with and wi
         const auto soap = make_soap({.precondition_frequency = 5});
         const OptimizerCost cost = soap->cost(rows, columns);
         const CountedStep plain = count_step(*soap, rows, columns, 5), refresh = count_step(*soap, rows, columns, 6);
+        CHECK(cost.at(5, 0).flops() == cost.step.flops());
+        CHECK(cost.at(6, 0).flops() == cost.worst().flops());
         const auto share = [](std::int64_t counted, std::int64_t stated) {
             return static_cast<double>(counted) / static_cast<double>(stated);
         };

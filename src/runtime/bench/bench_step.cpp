@@ -2,8 +2,11 @@
 
 #include "runtime/bench/bench_run.h"
 #include "runtime/bench/exchange.h"
+#include "runtime/bench/work_rates.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -17,11 +20,14 @@ struct StepFigures {
     GlobalFacts last;
 };
 
-/// One step to warm up, `steps` that count, and one more, whose agreement brings the last optimizer time.
-StepFigures run_steps(BenchRun& run, int steps) {
+/// One step to warm up, `steps` that count, and one more, whose agreement brings the last optimizer time. `between` is
+/// called before each of them.
+StepFigures run_steps(
+    BenchRun& run, int steps, const std::function<void()>& between = [] {}) {
     StepFigures figures;
     run.step(1);
     for (int i = 0; i <= steps; ++i) {
+        between();
         const GlobalFacts facts = run.step(i + 2).facts;
         if (i > 0) {
             figures.optimizer.push_back(facts.longest.optimizer_seconds);
@@ -91,6 +97,56 @@ void add_plan_facts(BenchTable& table, const BenchContext& context, BenchRun& ru
     table.fact("memory of a rank planned, bytes", largest_over_ranks(communicator, planned.total_memory()));
 }
 
+/// At which sizes the kinds of work of this rank's optimizer are timed: the block with the most products, and its
+/// longer side with a factor.
+WorkSizes work_sizes(const BenchContext& context, const RunPlan& run, device::DType product_dtype) {
+    const OptimizerSetup& optimizer = run.engine.optimizer;
+    WorkSizes sizes{.shorter = 512, .longer = 512, .product_dtype = product_dtype};  // nothing but AdamW
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < run.roles.size(); ++i) {
+        const model::ParameterSpec& spec = run.spec.parameters[i];
+        sizes.bytes += 16 * spec.count() / run.plan.ranks;
+        if (run.roles[i] != optim::Role::matrix) continue;
+        std::vector<model::RowBlock> blocks = optimizer.blocks[i];
+        if (blocks.empty()) blocks = {{"", 0, spec.rows()}};
+        for (const model::RowBlock& block : blocks) {
+            const optim::OptimizerCost cost = optimizer.matrix->cost(block.row_count, spec.columns());
+            if (cost.step.product_flops <= most) continue;
+            most = cost.step.product_flops;
+            sizes.shorter = std::min(block.row_count, spec.columns());
+            sizes.longer = std::max(block.row_count, spec.columns());
+            sizes.eigen = cost.refresh.eigen_flops > 0;
+            sizes.orthogonal = cost.refresh.orthogonal_flops > 0;
+        }
+    }
+    sizes.side = sizes.longer;
+    sizes.tasks = std::clamp<std::int64_t>(context.threads, 1, device::kMaxTasks);
+    return sizes;
+}
+
+double mean(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// The time that the planner's costs and the measured rates give for the steps that were measured.
+void add_prediction(BenchTable& table, const BenchContext& context, const RunPlan& run, const WorkProbes& probes,
+                    const StepFigures& figures, int steps) {
+    const optim::WorkRates rates = probes.rates();
+    double predicted = 0.0;
+    for (std::int64_t step = 2; step < 2 + steps; ++step) {
+        const double mine = optimizer_cost(run, context.communicator.rank(), step).seconds(rates);
+        predicted += largest_over_ranks(context.communicator, mine) / steps;
+    }
+    const double measured = mean(figures.optimizer);
+    table.fact("products, FLOP/s of a rank", rates.product_flops);
+    table.fact("elementwise work, bytes/s of a rank", rates.element_bytes);
+    if (rates.eigen_flops > 0.0) table.fact("eigen-decompositions, FLOP/s of a rank", rates.eigen_flops);
+    if (rates.orthogonal_flops > 0.0) table.fact("QR, FLOP/s of a rank", rates.orthogonal_flops);
+    table.fact("mean seconds of the slowest rank, measured", measured);
+    table.fact("mean seconds of the slowest rank, predicted", predicted);
+    table.fact("measured / predicted", measured / predicted);
+}
+
 }  // namespace
 
 BenchTable bench_step(const BenchContext& context, const TrainConfig& config, int steps) {
@@ -121,12 +177,16 @@ BenchTable bench_step(const BenchContext& context, const TrainConfig& config, in
 BenchTable bench_optimizer(const BenchContext& context, const TrainConfig& config, int steps) {
     constexpr std::int64_t kTokens = 16;
     TrainConfig small = config;
+    small.optimizer.matrix.shampoo.start_step = 1;  // roots from the step that warms up on, as in a long run
     small.train.seq_len = std::min(config.train.seq_len, kTokens);
     small.train.micro_batch_size = 1;
     small.train.global_batch_size = context.communicator.size();
     BenchRun run(context, small);
     const double peak = peak_of_ranks(context, run.plan());
-    const StepFigures figures = run_steps(run, steps);
+    const bool muon = config.optimizer.matrix.name == MatrixOptimizerName::muon;
+    const device::DType dtype = muon ? config.optimizer.matrix.muon.ns_dtype : device::DType::float32;
+    WorkProbes probes(context.device, work_sizes(context, run.plan(), dtype));
+    const StepFigures figures = run_steps(run, steps, [&] { probes.measure(); });
     const std::vector<std::int64_t> flops = all_values(context.communicator, run.rehearsal().optimizer_flops);
     const std::int64_t total = std::accumulate(flops.begin(), flops.end(), std::int64_t{0});
     const double mean_flops = static_cast<double>(total) / static_cast<double>(flops.size());
@@ -142,6 +202,7 @@ BenchTable bench_optimizer(const BenchContext& context, const TrainConfig& confi
     table.fact("imbalance of time, maximum / mean", slowest / timing_of(figures.mean_optimizer).median_seconds);
     add_traffic(table, "optimizer", figures.last.optimizer_bytes,
                 sum_over_ranks(context.communicator, run.rehearsal().optimizer_bytes_sent));
+    add_prediction(table, context, run.plan(), probes, figures, steps);
     add_part(table, "slowest rank", figures.optimizer, slowest, total, peak);
     add_part(table, "mean of ranks", figures.mean_optimizer, slowest, total, peak);
     return table;

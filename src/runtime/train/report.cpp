@@ -165,7 +165,7 @@ std::string rank_table(const std::vector<Rehearsal>& ranks) {
 }
 
 std::string balance_line(const Balance& balance) {
-    return format("owned, max / mean over ranks: bytes %s / %s = %.3f, optimizer GFLOP %.2f / %.2f = %.3f\n",
+    return format("owned, max / mean over ranks: bytes %s / %s = %.3f, optimizer work in GFLOP %.2f / %.2f = %.3f\n",
                   bytes_text(balance.largest_bytes).c_str(),
                   bytes_text(static_cast<std::int64_t>(balance.mean_bytes)).c_str(),
                   static_cast<double>(balance.largest_bytes) / balance.mean_bytes,

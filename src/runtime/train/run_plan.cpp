@@ -48,10 +48,11 @@ std::int64_t bytes_of(const std::vector<optim::StateSpec>& states) {
     return total;
 }
 
-/// FLOPs per element that AdamW is counted with: the operation's own cost.
-std::int64_t adamw_flops(std::int64_t count) {
+/// What AdamW takes: the bytes of its operation.
+optim::StepCost adamw_cost(std::int64_t count) {
     const auto flat = device::Tensor::dense(nullptr, device::DType::float32, {count});
-    return device::AdamWStep{.weight = flat, .exp_avg = flat, .exp_avg_sq = flat, .gradient = flat}.cost().flops;
+    return {.element_bytes =
+                device::AdamWStep{.weight = flat, .exp_avg = flat, .exp_avg_sq = flat, .gradient = flat}.cost().bytes};
 }
 
 OwnershipCost cost_of(const model::ParameterSpec& spec, std::size_t index, optim::Role role, bool frozen,
@@ -69,12 +70,12 @@ OwnershipCost cost_of(const model::ParameterSpec& spec, std::size_t index, optim
         const std::vector<model::RowBlock>& blocks = optimizer.blocks[index];
         state = bytes_of(optimizer.matrix->states(spec.rows(), spec.columns(), blocks));
         for (const model::RowBlock& block : blocks) {
-            cost.flops += optimizer.matrix->cost(block.row_count, spec.columns()).mean().flops();
+            cost.flops += optimizer.matrix->cost(block.row_count, spec.columns()).mean().weighed_flops();
         }
-        if (blocks.empty()) cost.flops = optimizer.matrix->cost(spec.rows(), spec.columns()).mean().flops();
+        if (blocks.empty()) cost.flops = optimizer.matrix->cost(spec.rows(), spec.columns()).mean().weighed_flops();
     } else {
         state = bytes_of(optim::adamw_states(spec.shape));
-        cost.flops = adamw_flops(spec.count());
+        cost.flops = adamw_cost(spec.count()).weighed_flops();
     }
     const std::int64_t master_bytes = engine.store.param_dtype == device::DType::float32 ? 0 : kFloatBytes;
     cost.bytes = (weight_bytes + master_bytes + kFloatBytes) * spec.count() + state;  // gradient: float32
@@ -168,6 +169,30 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     run.plan = make_shard_plan(
         {run.spec, run.roles, run.costs, run.mesh, config.parallel.strategy, config.parallel.planner, run.frozen});
     return run;
+}
+
+optim::StepCost optimizer_cost(const RunPlan& run, int rank, std::int64_t step) {
+    const OptimizerSetup& optimizer = run.engine.optimizer;
+    const std::vector<std::int64_t> numbers = matrix_numbers(run.roles, optimizer.blocks);
+    optim::StepCost total;
+    for (const MatrixShard& shard : run.plan.shards) {
+        const auto index = static_cast<std::size_t>(shard.parameter);
+        const model::ParameterSpec& spec = run.spec.parameters[index];
+        for (const comm::Segment& segment : shard.optimizer.segments) {
+            if (segment.rank != rank) continue;
+            if (shard.role != optim::Role::matrix) {
+                total += adamw_cost(spec.count() / spec.rows() * segment.row_count);
+                continue;
+            }
+            const std::vector<model::RowBlock>& blocks = optimizer.blocks[index];
+            if (blocks.empty()) total += optimizer.matrix->cost(spec.rows(), spec.columns()).at(step, numbers[index]);
+            for (std::size_t i = 0; i < blocks.size(); ++i) {
+                total += optimizer.matrix->cost(blocks[i].row_count, spec.columns())
+                             .at(step, numbers[index] + static_cast<std::int64_t>(i));
+            }
+        }
+    }
+    return total;
 }
 
 void choose_transfers(RunPlan& run) {

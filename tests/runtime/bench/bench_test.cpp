@@ -150,6 +150,69 @@ TEST_CASE("a benchmark of the optimizer counts its work, and under matrix_fsdp n
     CHECK(std::get<std::int64_t>(table.rows[0][column(table, "flops")]) == flops);
 }
 
+TEST_CASE("a benchmark of the optimizer puts the predicted time beside the measured one, for every optimizer") {
+    using runtime::MatrixOptimizerName;
+    for (const auto name : {MatrixOptimizerName::none, MatrixOptimizerName::muon, MatrixOptimizerName::shampoo,
+                            MatrixOptimizerName::soap}) {
+        const bool decomposes = name == MatrixOptimizerName::shampoo || name == MatrixOptimizerName::soap;
+        if (decomposes && !device::cpu_has_lapack()) continue;
+        runtime::TrainConfig config = tiny_run(2, runtime::Strategy::matrix_fsdp);
+        config.optimizer.matrix.name = name;
+        config.optimizer.matrix.shampoo.precondition_frequency = config.optimizer.matrix.soap.precondition_frequency =
+            2;
+        const runtime::BenchTable table =
+            on_ranks(2, [&](const auto& context) { return runtime::bench_optimizer(context, config, 2); });
+        INFO("optimizer " << static_cast<int>(name));
+        const auto figure = [&](const std::string& of) { return std::get<double>(fact(table, of)); };
+        const double measured = figure("mean seconds of the slowest rank, measured");
+        const double predicted = figure("mean seconds of the slowest rank, predicted");
+        CHECK(measured > 0.0);
+        CHECK(predicted > 0.0);
+        CHECK(figure("measured / predicted") == Approx(measured / predicted));
+        CHECK(figure("products, FLOP/s of a rank") > 0.0);
+        if (name == MatrixOptimizerName::shampoo) CHECK(figure("eigen-decompositions, FLOP/s of a rank") > 0.0);
+        if (name == MatrixOptimizerName::soap) CHECK(figure("QR, FLOP/s of a rank") > 0.0);
+    }
+}
+
+TEST_CASE("a benchmark of single matrices has every optimizer, its work and a prediction") {
+    const std::vector<runtime::MatrixShape> shapes{{12, 20}, {16, 16}};
+    for (const bool decomposes : {false, true}) {
+        if (decomposes && !device::cpu_has_lapack()) continue;
+        const runtime::BenchTable table = on_ranks(1, [&](runtime::BenchContext context) {
+            context.decomposes = decomposes;
+            return runtime::bench_matrices(context, shapes);
+        });
+        std::map<std::string, std::vector<runtime::BenchValue>> rows;
+        for (const auto& row : table.rows)
+            rows[std::get<std::string>(row[0]) + " " + std::get<std::string>(row[1])] = row;
+        REQUIRE(rows.size() == shapes.size() * (decomposes ? 14 : 8));
+        REQUIRE(rows.size() == table.rows.size());
+        const auto flops = [&](const std::string& row) { return std::get<double>(rows.at(row)[3]); };
+        // Five steps: 4 s^2 l + 2 s^3 as whole products, 3 s^2 l + s^3 by triangles; Gram 6 s^2 l + 14 s^3.
+        CHECK(flops("12 x 20 Newton-Schulz, plain loop") == 5 * (4 * 144 * 20 + 2 * 1728));
+        CHECK(flops("12 x 20 Newton-Schulz") == 5 * (3 * 144 * 20 + 1728));
+        CHECK(flops("12 x 20 Newton-Schulz, Gram in float16") == 6 * 144 * 20 + 14 * 1728);
+        for (const auto& [name, row] : rows) {
+            INFO(name);
+            const double seconds = std::get<double>(row[2]);
+            CHECK(seconds > 0.0);
+            CHECK(std::get<double>(row[4]) == Approx(std::get<double>(row[3]) / seconds));
+            const bool reference =
+                name.find("plain loop") != std::string::npos || name.find("product") != std::string::npos;
+            REQUIRE(std::holds_alternative<double>(row[6]) == !reference);
+            if (!reference) CHECK(std::get<double>(row[7]) == Approx(seconds / std::get<double>(row[6])));
+        }
+        if (!decomposes) continue;
+        const auto time = [&](const std::string& row) { return std::get<double>(rows.at(row)[2]); };
+        for (const std::string name : {"12 x 20 Shampoo", "16 x 16 SOAP"}) {
+            CHECK(flops(name + ", step with a refresh") > flops(name + ", step"));
+            CHECK(time(name + ", mean of 10 steps") ==
+                  Approx(0.9 * time(name + ", step") + 0.1 * time(name + ", step with a refresh")));
+        }
+    }
+}
+
 TEST_CASE("a benchmark of transfers moves the planned bytes of every group") {
     for (const int ranks : {1, 3}) {
         const runtime::TrainConfig config = tiny_run(ranks, runtime::Strategy::matrix_fsdp);

@@ -483,14 +483,15 @@ TEST_CASE("a qwen3 model has its own keys and a vocabulary rounded up in memory"
 
 TEST_CASE("every configuration of the project is valid") {
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(std::string(MFSDP_SOURCE_DIR) + "/configs")) {
-        if (entry.path().filename() != "schema.json") files.push_back(entry.path());
+    const std::filesystem::path folder = std::string(MFSDP_SOURCE_DIR) + "/configs";
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+        if (entry.is_regular_file() && entry.path().filename() != "schema.json") files.push_back(entry.path());
     }
-    REQUIRE(files.size() >= 4);
+    REQUIRE(files.size() >= 11);
     for (const auto& file : files) {
         INFO(file);
         const TrainConfig config = parse_train_config(file);
-        CHECK(config.telemetry.run_dir == "runs/" + file.stem().string());
+        CHECK(config.telemetry.run_dir == "runs" / std::filesystem::relative(file, folder).replace_extension());
         CHECK(print_config(parse(print_config(config))) == print_config(config));
     }
 }

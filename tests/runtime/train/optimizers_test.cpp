@@ -129,7 +129,7 @@ TEST_CASE("every optimizer gives the same bits on any ranks under every strategy
             TrainingCase c = small_case(model, optimizer);
             const TrainingOutcome reference = run_training(c);
             REQUIRE(reference.losses.back() < reference.losses.front());
-            for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+            for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
                 for (const Strategy strategy : {Strategy::ddp, Strategy::zero1_owner, Strategy::matrix_fsdp}) {
                     c.ranks = ranks;
                     c.strategy = strategy;
@@ -252,6 +252,36 @@ TEST_CASE("a decomposition that single precision cannot do is done in double") {
     CHECK(in_double.facts.back().refresh_failures.in_a_row == 0);
     CHECK(in_double.losses.back() == Approx(in_single.losses.back()).epsilon(1e-3));
     CHECK(in_double.weights != in_single.weights);
+}
+
+TEST_CASE("staggered refreshes are the same in every step on any ranks, and no step has all of them") {
+    for (const MatrixOptimizerName name : {MatrixOptimizerName::shampoo, MatrixOptimizerName::soap}) {
+        TrainingCase c;
+        c.model = test::uneven_gpt2();
+        c.strategy = Strategy::matrix_fsdp;
+        c.optimizer = [name](MatrixOptimizerConfig& config) {
+            config.name = name;
+            config.shampoo.precondition_frequency = config.soap.precondition_frequency = 4;
+            config.shampoo.stagger_refresh = config.soap.stagger_refresh = true;
+        };
+        const auto decompositions = [&c](int ranks, std::int64_t step) {
+            c.ranks = ranks;
+            const runtime::RunPlan run = test::training_plan(c);
+            optim::StepCost total;
+            for (int rank = 0; rank < ranks; ++rank) total += runtime::optimizer_cost(run, rank, step);
+            return total.eigen_flops + total.orthogonal_flops;
+        };
+        std::int64_t all = 0;
+        for (std::int64_t step = 40; step < 44; ++step) all += decompositions(1, step);
+        REQUIRE(all > 0);
+        for (std::int64_t step = 40; step < 48; ++step) {
+            const std::int64_t alone = decompositions(1, step);
+            CHECK(alone > 0);
+            CHECK(2 * alone < all);
+            CHECK(alone == decompositions(1, step + 4));
+            for (const int ranks : {2, 3, 8}) CHECK(decompositions(ranks, step) == alone);
+        }
+    }
 }
 
 TEST_CASE("matrices have numbers in model order, blocks of a fused one each their own") {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace mfsdp::runtime {
@@ -18,6 +19,8 @@ struct BenchContext {
     comm::Communicator& communicator;
     device::Device& device;
     TimingOptions timing;
+    bool decomposes = true;  ///< this program has solvers: Shampoo and SOAP can be measured
+    int threads = 1;         ///< of a rank
 };
 
 /// What operations are timed at.
@@ -38,6 +41,13 @@ struct OperationsQuestion {
 /// The optimizer step of a configuration, which does not depend on tokens: micro-batches are made one short sequence
 /// per rank, so that little else is computed.
 [[nodiscard]] BenchTable bench_optimizer(const BenchContext& context, const TrainConfig& config, int steps);
+/// A matrix of a weight, rows x columns = out x in.
+struct MatrixShape {
+    std::int64_t rows = 0, columns = 0;
+};
+/// One matrix of each shape under every optimizer, on one rank: time, FLOP/s, share of a large product timed in turn
+/// with them, and the time that the planner's costs predict from measured rates of the kinds of work.
+[[nodiscard]] BenchTable bench_matrices(const BenchContext& context, std::span<const MatrixShape> shapes);
 /// Every group's gather and reduce schedule between the ranks: bytes moved and planned, time of the slowest rank,
 /// bandwidth, and the time that the link costs predict.
 [[nodiscard]] BenchTable bench_gather(const BenchContext& context, const TrainConfig& config);

@@ -13,7 +13,7 @@ namespace mfsdp::runtime {
 /// What one parameter costs the rank that owns it.
 struct OwnershipCost {
     std::int64_t bytes = 0;  ///< resident: weight, master, gradient and optimizer state
-    std::int64_t flops = 0;  ///< of one optimizer step
+    std::int64_t flops = 0;  ///< of one optimizer step, kinds of work weighed: optim::StepCost::weighed_flops
 };
 
 struct PlannerInput {

@@ -24,6 +24,10 @@ struct RunPlan {
 /// Plans a run on the given ranks. ConfigError if the mesh does not fit them or the strategy is not in this version.
 [[nodiscard]] RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank);
 
+/// What a rank's share of optimizer step t takes by kind of work, long after the start: its matrices, those whose turn
+/// it is with a refresh, and AdamW on its rows and tails.
+[[nodiscard]] optim::StepCost optimizer_cost(const RunPlan& run, int rank, std::int64_t step);
+
 /// Chooses the builders of all transfers (engine.store.algorithms), so that rehearsals and the engine share the choice.
 void choose_transfers(RunPlan& run);
 
