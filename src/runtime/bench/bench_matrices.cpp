@@ -1,4 +1,3 @@
-#include "mfsdp/base/stopwatch.h"
 #include "mfsdp/optim/muon.h"
 #include "mfsdp/optim/shampoo.h"
 #include "mfsdp/optim/soap.h"
@@ -57,15 +56,13 @@ class ShapeBench {
     }
 
     void measure() {
-        constexpr double kLong = 2.0;  // seconds: once is enough
+        const double least = least_seconds(context_.timing);
         for (int repeat = 0; repeat < std::max(1, context_.timing.least_repeats); ++repeat) {
-            probes_.measure(kLong);
-            probes_of_16_bits_.measure(kLong);
+            probes_.measure(least);
+            probes_of_16_bits_.measure(least);
             for (Case& one : cases_) {
-                if (!one.seconds.empty() && one.seconds.front() > kLong) continue;
-                const double begin = base::now_seconds();
-                one.run();
-                one.seconds.push_back(base::now_seconds() - begin);
+                if (!one.seconds.empty() && one.seconds.front() > WorkProbes::kLongSeconds) continue;
+                one.seconds.push_back(time_of_runs(one.run, least));
             }
         }
     }

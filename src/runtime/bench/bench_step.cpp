@@ -186,7 +186,7 @@ BenchTable bench_optimizer(const BenchContext& context, const TrainConfig& confi
     const bool muon = config.optimizer.matrix.name == MatrixOptimizerName::muon;
     const device::DType dtype = muon ? config.optimizer.matrix.muon.ns_dtype : device::DType::float32;
     WorkProbes probes(context.device, work_sizes(context, run.plan(), dtype));
-    const StepFigures figures = run_steps(run, steps, [&] { probes.measure(); });
+    const StepFigures figures = run_steps(run, steps, [&] { probes.measure(least_seconds(context.timing)); });
     const std::vector<std::int64_t> flops = all_values(context.communicator, run.rehearsal().optimizer_flops);
     const std::int64_t total = std::accumulate(flops.begin(), flops.end(), std::int64_t{0});
     const double mean_flops = static_cast<double>(total) / static_cast<double>(flops.size());

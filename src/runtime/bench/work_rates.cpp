@@ -20,6 +20,18 @@ double cube(std::int64_t n) {
 
 }  // namespace
 
+double time_of_runs(const std::function<void()>& run, double least_seconds) {
+    const double begin = base::now_seconds();
+    double now = begin;
+    int runs = 0;
+    do {
+        run();
+        ++runs;
+        now = base::now_seconds();
+    } while (now - begin < least_seconds);
+    return (now - begin) / runs;
+}
+
 WorkProbes::WorkProbes(device::Device& device, const WorkSizes& sizes) : device_(device), sizes_(sizes) {
     add_product();
     add_elements();
@@ -111,14 +123,15 @@ void WorkProbes::add_orthogonal() {
     probe.products = static_cast<double>(tasks) * cube(n);
 }
 
-void WorkProbes::measure(double long_seconds) {
+void WorkProbes::measure(double least_seconds) {
     for (Probe* const probe : probes_) {
-        if (!probe->seconds.empty() && probe->seconds.front() > long_seconds) continue;
+        if (!probe->seconds.empty() && probe->seconds.front() > kLongSeconds) continue;
+        const auto run = [probe] {
+            probe->issue();
+            probe->bench->stream().synchronize();
+        };
         probe->bench->stream().synchronize();
-        const double begin = base::now_seconds();
-        probe->issue();
-        probe->bench->stream().synchronize();
-        probe->seconds.push_back(base::now_seconds() - begin);
+        probe->seconds.push_back(time_of_runs(run, least_seconds));
     }
 }
 

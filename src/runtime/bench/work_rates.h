@@ -4,6 +4,7 @@
 #include "mfsdp/optim/optimizer_cost.h"
 #include "mfsdp/runtime/bench/operations.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,13 @@ struct WorkSizes {
     std::int64_t bytes = 0;  ///< that elementwise work goes through before it comes back to the same place
 };
 
+/// How long a measurement under `options` goes on at least.
+[[nodiscard]] inline double least_seconds(const TimingOptions& options) { return std::min(options.seconds, 0.05); }
+
+/// Seconds of one run, of as many as take `least_seconds`: beside other load on the machine what is shorter than a
+/// scheduler's slice sees none of it or is all swallowed by it.
+[[nodiscard]] double time_of_runs(const std::function<void()>& run, double least_seconds);
+
 /// Times the kinds of optimizer work by themselves, once for each call of measure(), so that it can be called in turn
 /// with the work that is to be predicted.
 ///
@@ -30,8 +38,10 @@ class WorkProbes {
   public:
     WorkProbes(device::Device& device, const WorkSizes& sizes);
 
-    /// Times every kind once more; one that took longer than `long_seconds` is not repeated.
-    void measure(double long_seconds = 2.0);
+    /// Times every kind once more, for `least_seconds` or longer; one that took longer than kLongSeconds is not
+    /// repeated.
+    void measure(double least_seconds);
+    static constexpr double kLongSeconds = 2.0;
     /// From the medians. At least one measurement.
     [[nodiscard]] optim::WorkRates rates() const;
 
