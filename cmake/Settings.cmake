@@ -16,24 +16,34 @@ endif()
 
 # No -ffast-math, anywhere: its vector body and scalar tail give different bits. -ffp-contract=off leaves fused
 # multiply-adds to explicit std::fma; the two -fno flags let sqrt vectorise and keep every bit.
-add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off -fno-math-errno
-                    -fno-trapping-math -fvisibility-inlines-hidden)
+set(host_options -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off -fno-math-errno
+                 -fno-trapping-math -fvisibility-inlines-hidden)
 if(MFSDP_WARNINGS_AS_ERRORS)
-  add_compile_options(-Werror)
+  list(APPEND host_options -Werror)
 endif()
 if(MFSDP_CPU_ARCH AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  add_compile_options(-march=${MFSDP_CPU_ARCH})
+  list(APPEND host_options -march=${MFSDP_CPU_ARCH})
 endif()
 if(NOT MFSDP_CPU_ARCH STREQUAL "x86-64-v3")
   # How vectors of eight floats are passed differs between instruction sets; none crosses a library's border.
-  add_compile_options(-Wno-psabi)
+  list(APPEND host_options -Wno-psabi)
 endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${host_options}>")
+# nvcc hands these to g++ together with code that it has generated, which keeps no rule about conversions and shadows.
+# --fmad=false is its -ffp-contract=off.
+set(nvcc_options --expt-relaxed-constexpr --fmad=false -lineinfo
+                 -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fno-math-errno,-fno-trapping-math)
+if(MFSDP_WARNINGS_AS_ERRORS)
+  list(APPEND nvcc_options -Werror=all-warnings)
+endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:${nvcc_options}>")
 if(MFSDP_SANITIZE)
-  add_compile_options(-fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  set(sanitizer_options -fsanitize=${MFSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # The instrumentation hides initialisations from its flow analysis, which then warns inside the standard library.
-    add_compile_options(-Wno-maybe-uninitialized)
+    list(APPEND sanitizer_options -Wno-maybe-uninitialized)
   endif()
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${sanitizer_options}>")
   add_link_options(-fsanitize=${MFSDP_SANITIZE})
 endif()
 if(NOT CMAKE_BUILD_TYPE)

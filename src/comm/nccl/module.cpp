@@ -1,0 +1,21 @@
+#include "device/cuda/cuda_device.h"
+#include "device/cuda_module.h"
+
+// The entry of the CUDA module. It stands here because this layer is the highest that the module holds.
+
+namespace {
+
+constexpr mfsdp::device::CudaModule kModule{
+    .version = mfsdp::device::kCudaModuleVersion,
+    .device_count = mfsdp::device::cuda::device_count,
+    .make_device = mfsdp::device::cuda::make_device,
+    .make_nccl_executor = nullptr,
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const mfsdp::device::CudaModule* mfsdp_cuda_module(int version);
+
+const mfsdp::device::CudaModule* mfsdp_cuda_module(int version) {
+    return version == kModule.version ? &kModule : nullptr;
+}
