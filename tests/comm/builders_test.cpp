@@ -13,10 +13,13 @@ using namespace mfsdp::comm;
 
 const std::vector<int> kRankCounts{1, 2, 3, 4, 5, 6, 7, 8, 9, 16};
 
-std::vector<TransferSchedule> build_all(const Movement& movement, GatherAlgorithm algorithm, std::int64_t chunk_bytes) {
+constexpr SumAlgorithm kSums[] = {SumAlgorithm::direct, SumAlgorithm::grouped};
+
+std::vector<TransferSchedule> build_all(const Movement& movement, GatherAlgorithm algorithm, std::int64_t chunk_bytes,
+                                        SumAlgorithm sum = SumAlgorithm::direct) {
     std::vector<TransferSchedule> schedules;
     for (int rank = 0; rank < movement.ranks(); ++rank) {
-        schedules.push_back(movement.combine == Combine::sum ? build_direct_sum(movement, rank, {chunk_bytes})
+        schedules.push_back(movement.combine == Combine::sum ? build_sum(sum, movement, rank, {chunk_bytes})
                                                              : build_gather(algorithm, movement, rank, {chunk_bytes}));
     }
     return schedules;
@@ -92,7 +95,7 @@ TEST_CASE("direct gather: rank r sends its pieces N - 1 times; ring gather: the 
     CHECK(total > 0);
 }
 
-TEST_CASE("direct sum: each leaf is added once and in order, for any shape, contributors and chunk") {
+TEST_CASE("sums: each leaf is added once and in order, for any shape, contributors and chunk") {
     for (const int ranks : kRankCounts) {
         for (const test::GroupShape& shape : test::group_shapes(ranks)) {
             for (int contributors = 1; contributors <= ranks; contributors += ranks > 9 ? 5 : 1) {
@@ -100,7 +103,8 @@ TEST_CASE("direct sum: each leaf is added once and in order, for any shape, cont
                     const Movement movement = test::sum_movement(shape, contributors, accumulate);
                     for (const std::int64_t chunk_bytes : {12, 4194304}) {
                         INFO(ranks << " ranks, " << contributors << " contributors, " << shape.describe());
-                        CHECK_NOTHROW(check_schedules(movement, build_all(movement, {}, chunk_bytes)));
+                        for (const SumAlgorithm sum : kSums)
+                            CHECK_NOTHROW(check_schedules(movement, build_all(movement, {}, chunk_bytes, sum)));
                     }
                 }
             }
@@ -108,13 +112,14 @@ TEST_CASE("direct sum: each leaf is added once and in order, for any shape, cont
     }
 }
 
-TEST_CASE("direct sum: replicated targets get the same sum on every rank") {
+TEST_CASE("sums: replicated targets get the same sum on every rank") {
     for (const int ranks : {1, 2, 3, 8}) {
         for (const test::GroupShape& shape : test::group_shapes(ranks)) {
             for (const int contributors : {1, ranks}) {
                 for (const bool accumulate : {false, true}) {
                     const Movement movement = test::replicated_sum_movement(shape, contributors, accumulate);
-                    CHECK_NOTHROW(check_schedules(movement, build_all(movement, {}, 20)));
+                    for (const SumAlgorithm sum : kSums)
+                        CHECK_NOTHROW(check_schedules(movement, build_all(movement, {}, 20, sum)));
                 }
             }
         }
@@ -145,6 +150,27 @@ TEST_CASE("direct sum: bytes are one leaf's part per contributor other than the 
     CHECK(total > 0);
 }
 
+TEST_CASE("grouped sum: one channel, bytes as the direct sum, one chunk of scratch for each contributor") {
+    std::int64_t total = 0;
+    for (const int ranks : {1, 2, 5, 8}) {
+        for (const test::GroupShape& shape : test::group_shapes(ranks)) {
+            for (const int contributors : {1, ranks}) {
+                const Movement movement = test::sum_movement(shape, contributors, true);
+                const std::vector<TransferSchedule> direct = build_all(movement, {}, 12);
+                const std::vector<TransferSchedule> grouped = build_all(movement, {}, 12, SumAlgorithm::grouped);
+                for (std::size_t rank = 0; rank < grouped.size(); ++rank) {
+                    CHECK(grouped[rank].channels.size() <= 1);
+                    CHECK(grouped[rank].bytes_sent() == direct[rank].bytes_sent());
+                    CHECK(grouped[rank].bytes_received() == direct[rank].bytes_received());
+                    CHECK(grouped[rank].scratch_bytes <= 256 * contributors);
+                    total += grouped[rank].bytes_sent();
+                }
+            }
+        }
+    }
+    CHECK(total > 0);
+}
+
 TEST_CASE("direct builders: random pieces in random layouts end where they must") {
     std::int64_t moved = 0;
     for (std::uint64_t seed = 1; seed <= 150; ++seed) {
@@ -155,20 +181,23 @@ TEST_CASE("direct builders: random pieces in random layouts end where they must"
         CHECK_NOTHROW(check_schedules(copy, copies));
         const int contributors = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(ranks));
         const Movement sum = test::random_sum_movement(ranks, contributors, seed % 2 == 0, seed);
-        CHECK_NOTHROW(check_schedules(sum, build_all(sum, {}, 12)));
+        for (const SumAlgorithm algorithm : kSums)
+            CHECK_NOTHROW(check_schedules(sum, build_all(sum, {}, 12, algorithm)));
         for (const TransferSchedule& schedule : copies) moved += schedule.bytes_sent();
     }
     CHECK(moved > 0);
 }
 
-TEST_CASE("direct sum: bfloat16 leaves travel in bfloat16 and add up in float32") {
+TEST_CASE("sums: bfloat16 leaves travel in bfloat16 and add up in float32") {
     for (const bool accumulate : {false, true}) {
         Movement movement = test::sum_movement(test::group_shapes(3)[4], 3, accumulate);
         movement.dtype = device::DType::bfloat16;
-        const std::vector<TransferSchedule> schedules = build_all(movement, {}, 8);
-        CHECK_NOTHROW(check_schedules(movement, schedules));
-        CHECK(schedules[0].bytes_received() == 2 * 2 * wanted_elements(movement, 0));
-        CHECK(schedules[0].bytes_received() > 0);
+        for (const SumAlgorithm sum : kSums) {
+            const std::vector<TransferSchedule> schedules = build_all(movement, {}, 8, sum);
+            CHECK_NOTHROW(check_schedules(movement, schedules));
+            CHECK(schedules[0].bytes_received() == 2 * 2 * wanted_elements(movement, 0));
+            CHECK(schedules[0].bytes_received() > 0);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ struct Setup {
     GatherAlgorithm algorithm = GatherAlgorithm::direct;
     std::int64_t chunk_bytes = 12;
     std::uint64_t seed = 1;
+    SumAlgorithm sum = SumAlgorithm::direct;
 };
 
 struct Comparison {
@@ -32,7 +33,7 @@ struct Comparison {
 };
 
 TransferSchedule build(const Movement& movement, const Setup& setup, int rank) {
-    return movement.combine == Combine::sum ? build_direct_sum(movement, rank, {setup.chunk_bytes})
+    return movement.combine == Combine::sum ? build_sum(setup.sum, movement, rank, {setup.chunk_bytes})
                                             : build_gather(setup.algorithm, movement, rank, {setup.chunk_bytes});
 }
 
@@ -110,9 +111,12 @@ std::int64_t check_all_shapes(int ranks, Setup setup) {
             check(test::gather_movement(shape));
         }
         for (const bool accumulate : {false, true}) {
+            setup.sum = SumAlgorithm::direct;
             check(test::sum_movement(shape, (ranks + 1) / 2, accumulate));
             check(test::sum_movement(shape, ranks, accumulate));
             check(test::replicated_sum_movement(shape, ranks, accumulate));
+            setup.sum = SumAlgorithm::grouped;
+            check(test::sum_movement(shape, ranks, accumulate));
         }
     }
     return compared;

@@ -45,6 +45,11 @@ TransferSchedule build_gather(GatherAlgorithm algorithm, const Movement& movemen
     return {};
 }
 
+TransferSchedule build_sum(SumAlgorithm algorithm, const Movement& movement, int rank, const BuildOptions& options) {
+    return algorithm == SumAlgorithm::direct ? build_direct_sum(movement, rank, options)
+                                             : build_grouped_sum(movement, rank, options);
+}
+
 std::string_view name(GatherAlgorithm algorithm) {
     switch (algorithm) {
         case GatherAlgorithm::automatic:

@@ -3,6 +3,7 @@
 #include "mfsdp/device/memory.h"
 
 #include "pieces.h"
+#include "sum_parts.h"
 
 #include <algorithm>
 
@@ -19,30 +20,6 @@ constexpr std::size_t kSendChannel = 0;
 constexpr std::size_t kOwnerChannel = 1;
 
 std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
-
-// The parts in which a rank's sum is made: each lies in one piece of every contributor's leaf. Sender and owner call
-// this with the same arguments, and so agree on the messages.
-std::vector<Piece> sum_parts(const Movement& movement, int owner, std::int64_t chunk) {
-    std::vector<std::int64_t> cuts;
-    for (int contributor = 0; contributor < movement.contributors; ++contributor) {
-        const std::vector<Piece>& pieces = movement.from.pieces[at(contributor)];
-        if (contributor > 0 && pieces == movement.from.pieces[at(contributor - 1)]) continue;  // the usual case
-        for (const Piece& piece : coalesce(pieces)) {
-            cuts.push_back(piece.group_offset);
-            cuts.push_back(piece.group_offset + piece.count);
-        }
-    }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    return split(coalesce(movement.to.pieces[at(owner)]), cuts, chunk);
-}
-
-std::int64_t leaf_offset(const Movement& movement, const std::vector<Piece>& leaf, int contributor, const Piece& part) {
-    const std::int64_t offset = local_offset_of(leaf, part.group_offset, part.count);
-    MFSDP_ASSERT(offset >= 0, "every leaf holds what the owners want: '" + movement.name + "', contributor " +
-                                  std::to_string(contributor) + ", group offset " + std::to_string(part.group_offset));
-    return offset;
-}
 
 void append(Channel& channel, std::size_t round, const TransferOperation& operation) {
     if (channel.rounds.size() <= round) channel.rounds.resize(round + 1);
@@ -78,28 +55,22 @@ std::int64_t append_sums(const Movement& movement, int rank, std::int64_t chunk,
         for (int contributor = 0; contributor < movement.contributors; ++contributor, ++item) {
             const bool first = contributor == 0 && !movement.accumulate;
             const bool in_place = first && movement.dtype == device::DType::float32;
-            TransferOperation work;
-            work.kind = first ? OperationKind::copy : OperationKind::add;
-            work.buffer = movement.to.buffer;
-            work.offset = part.local_offset;
-            work.count = part.count;
-            work.source_dtype = movement.dtype;
-            work.target_dtype = device::DType::float32;
+            BufferRole source = movement.from.buffer;
+            std::int64_t source_offset = 0;
             if (contributor == rank) {
-                work.source_buffer = movement.from.buffer;
-                work.source_offset = leaf_offset(movement, own_leaf, rank, part);
+                source_offset = leaf_offset(movement, own_leaf, rank, part);
             } else if (in_place) {
                 append(channel, item,
                        make_receive(movement, contributor, movement.to.buffer, part.local_offset, part.count));
                 continue;
             } else {
                 uses_scratch = true;
-                work.source_buffer = BufferRole::scratch;
-                work.source_offset = static_cast<std::int64_t>(item % 2) * (slot_bytes / element_bytes);
+                source = BufferRole::scratch;
+                source_offset = static_cast<std::int64_t>(item % 2) * (slot_bytes / element_bytes);
                 append(channel, item,
-                       make_receive(movement, contributor, BufferRole::scratch, work.source_offset, part.count));
+                       make_receive(movement, contributor, BufferRole::scratch, source_offset, part.count));
             }
-            append(channel, item + 1, work);
+            append(channel, item + 1, make_addition(movement, part, first, source, source_offset));
         }
     }
     return uses_scratch ? 2 * slot_bytes : 0;
@@ -109,10 +80,7 @@ std::int64_t append_sums(const Movement& movement, int rank, std::int64_t chunk,
 
 TransferSchedule build_direct_sum(const Movement& movement, int rank, const BuildOptions& options) {
     check_movement(movement, rank);
-    MFSDP_ASSERT(movement.combine == Combine::sum, "the ordered sum adds");
-    MFSDP_ASSERT(movement.contributors >= 1 && movement.contributors <= movement.ranks(),
-                 "'" + movement.name + "' has 1 to " + std::to_string(movement.ranks()) + " contributors, got " +
-                     std::to_string(movement.contributors));
+    check_sum(movement);
     const std::int64_t chunk = chunk_elements(movement, options);
     TransferSchedule schedule{movement.name, std::vector<Channel>(2), 0};
     append_sends(movement, rank, chunk, schedule.channels[kSendChannel]);

@@ -23,6 +23,16 @@ namespace mfsdp::comm {
 /// at its place. The first leaf of a fresh sum is received (or copied) into place.
 [[nodiscard]] TransferSchedule build_direct_sum(const Movement& movement, int rank, const BuildOptions& options);
 
+/// The ordered sum as exchanges: one round in which every owner receives a chunk of its rows from every contributor at
+/// once, each into scratch of its own (one chunk for each contributor), then one round for each addition, in
+/// contributor order. All in one channel, as transports need whose rounds are operations of a stream. Bytes as
+/// build_direct_sum.
+[[nodiscard]] TransferSchedule build_grouped_sum(const Movement& movement, int rank, const BuildOptions& options);
+
+enum class SumAlgorithm : std::uint8_t { direct, grouped };
+[[nodiscard]] TransferSchedule build_sum(SumAlgorithm algorithm, const Movement& movement, int rank,
+                                         const BuildOptions& options);
+
 enum class GatherAlgorithm : std::uint8_t { automatic, direct, ring };
 
 /// `automatic`: the cheaper by predicted_seconds; the same choice on every rank.
