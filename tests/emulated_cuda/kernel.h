@@ -51,7 +51,7 @@ extern thread_local ThreadView* current __attribute__((tls_model("initial-exec")
 int block_barrier(int predicate);
 /// The same for the warp.
 void warp_barrier();
-/// The word that lane `source` gives at the same time; of an own lane or one that has returned, `word`.
+/// The word that lane `source` gives at the same time. Fails if that lane has returned.
 [[nodiscard]] std::uint64_t exchange(std::uint64_t word, unsigned source);
 /// Bit i: whether lane i gave a predicate that is not 0.
 [[nodiscard]] unsigned ballot(int predicate);
