@@ -34,7 +34,27 @@ class Device {
     /// host cannot reach it (or there is no memory at all, as on the counting device).
     [[nodiscard]] virtual std::byte* host_address(std::byte* address) const = 0;
 
+    /// Bytes of device memory that operations keep for themselves, beside buffers. They grow with the largest shapes
+    /// seen and stay once a step has seen all of its shapes.
+    [[nodiscard]] virtual std::int64_t working_bytes() const { return 0; }
+
     [[nodiscard]] virtual OperationTable& operations() = 0;
+
+    /// What the host issues from here to the matching end_range() stands under `name` in the records of a profiler.
+    virtual void begin_range(const char* /*name*/) {}
+    virtual void end_range() {}
+};
+
+/// A named part of the host's work, for profilers: from here to the end of the scope.
+class Range {
+  public:
+    Range(Device& device, const char* name) : device_(device) { device.begin_range(name); }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+    ~Range() { device_.end_range(); }
+
+  private:
+    Device& device_;
 };
 
 /// Checks an operation and issues it to the stream's device. Asynchronous on `stream`.

@@ -11,6 +11,7 @@ void check(cudaError_t status, const char* call, const char* file, int line);
 void check(cublasStatus_t status, const char* call, const char* file, int line);
 /// For destructors: the same sentence on stderr.
 void report(cudaError_t status, const char* call, const char* file, int line) noexcept;
+void report(cublasStatus_t status, const char* call, const char* file, int line) noexcept;
 
 }  // namespace mfsdp::device::cuda
 

@@ -8,8 +8,9 @@
 
 namespace mfsdp::device::cuda {
 
-class Products;
+class FusedAttention;
 class HostCopies;
+class Products;
 
 /// What a kernel needs beside its operation.
 struct Context {
@@ -18,9 +19,10 @@ struct Context {
     int multiprocessors = 1;
     /// The same bits on every run, whatever it costs.
     bool deterministic = true;
-    Products& products;       ///< plans of matrix products
-    Scratch& scratch;         ///< of the stream
-    HostCopies& host_copies;  ///< pinned memory of the stream
+    Products& products;                         ///< plans of matrix products
+    Scratch& scratch;                           ///< of the stream
+    HostCopies& host_copies;                    ///< pinned memory of the stream
+    FusedAttention* fused_attention = nullptr;  ///< null: our own kernels alone
 };
 
 /// The memory of a tensor; null if the tensor is undefined.

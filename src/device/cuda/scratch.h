@@ -3,13 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <cuda_runtime.h>
+
 namespace mfsdp::device::cuda {
 
 /// Device memory of one stream for what operations need beside their tensors: partial sums, workspaces of libraries.
 /// It grows to the largest size asked for, so that a step allocates nothing once each of its shapes was seen.
 class Scratch {
   public:
-    Scratch() = default;
+    explicit Scratch(cudaStream_t stream) : stream_(stream) {}
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     ~Scratch();
@@ -20,6 +22,7 @@ class Scratch {
     [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
   private:
+    cudaStream_t stream_;
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
 };

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "device/cuda/kernels.h"
+
+#include <memory>
+#include <string>
+
+namespace mfsdp::device::cuda {
+
+/// Attention by a library that knows the GPU better than our own kernels. Which shapes it takes does not depend on
+/// anything but types and shapes, and forward and backward of one shape are taken both or neither.
+class FusedAttention {
+  public:
+    FusedAttention() = default;
+    FusedAttention(const FusedAttention&) = delete;
+    FusedAttention& operator=(const FusedAttention&) = delete;
+    virtual ~FusedAttention() = default;
+
+    /// False, and nothing is issued, if the library does not take this shape.
+    [[nodiscard]] virtual bool forward(const Context& context, const AttentionForward& operation) = 0;
+    [[nodiscard]] virtual bool backward(const Context& context, const AttentionBackward& operation) = 0;
+    /// "cuDNN 9.19".
+    [[nodiscard]] virtual std::string description() const = 0;
+};
+
+#ifndef MFSDP_CUDA_EMULATED
+/// src/device/cuda/cudnn_attention.cpp; not part of the emulated module.
+[[nodiscard]] std::unique_ptr<FusedAttention> make_cudnn_attention(bool deterministic);
+#endif
+
+}  // namespace mfsdp::device::cuda
