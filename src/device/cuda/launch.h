@@ -81,7 +81,9 @@ void launch_kernel(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t
                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(grid.shared_bytes)));
     }
-    kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream> > >(arguments...);
+    // clang-format off: in a header it takes >>> for brackets
+    kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream>>>(arguments...);
+    // clang-format on
     MFSDP_CUDA(cudaGetLastError());
 #endif
 }
