@@ -1,7 +1,6 @@
 // mfsdp-bench: measures operations, steps, optimizers and transfers, and what links cost.
 
 #include "mfsdp/base/file_descriptor.h"
-#include "mfsdp/device/cpu_device.h"
 #include "mfsdp/runtime/bench/benchmarks.h"
 #include "mfsdp/runtime/config/environment.h"
 #include "mfsdp/runtime/config/parse_config.h"
@@ -30,11 +29,17 @@ struct Arguments {
     std::string output = "links.json";
     std::vector<std::string> shapes = {"512x512", "2048x512", "1024x4096"};
     std::optional<std::int64_t> threads;
+    std::string device;  // empty: that of the configuration
     double seconds = 0.3;
     int steps = 5;
     bool as_json = false;
     bool bfloat16 = false;
 };
+
+runtime::DeviceChoice device_choice(const std::string& name) {
+    if (name == "cpu") return runtime::DeviceChoice::cpu;
+    return name == "cuda" ? runtime::DeviceChoice::cuda : runtime::DeviceChoice::automatic;
+}
 
 using Benchmark = std::function<runtime::BenchTable(const runtime::BenchContext&, const runtime::BenchEnvironment&)>;
 
@@ -47,6 +52,10 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const std::string& na
             "compute threads per rank (default: as mfsdp-train: `threads` of the configuration, OMP_NUM_THREADS,\n"
             "or cores / ranks)")
         ->check(apps::kPositive);
+    command
+        ->add_option("--device", arguments.device,
+                     "auto, cpu or cuda (default: `device` of the configuration, else auto)")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
     command->add_option("--seconds", arguments.seconds, "how long to repeat each measurement (default: 0.3)")
         ->check(apps::kPositive);
     return command;
@@ -88,23 +97,30 @@ int run(const Arguments& arguments, bool reads_config, const Benchmark& benchmar
             runtime::make_communicator(runtime::ParallelConfig{}.init_timeout_seconds);
         return runtime::run_program(*communicator, [&] {
             std::unique_ptr<device::Device> device;
+            runtime::Machine machine;
+            runtime::TrainConfig config;
             int threads = 1;
             runtime::run_together(*communicator, [&] {
-                runtime::TrainConfig config;
                 if (reads_config)
                     config = runtime::parse_train_config(arguments.config.path, arguments.config.overrides);
                 if (arguments.threads) config.threads = arguments.threads;
+                if (!arguments.device.empty()) config.device = device_choice(arguments.device);
+            });
+            runtime::run_together(*communicator, [&] {
+                machine = runtime::choose_machine(config, *communicator, apps::machine_options());
+            });
+            runtime::run_together(*communicator, [&] {
                 const std::vector<int> nodes = communicator->node_of_rank();
                 threads = runtime::resolve_threads(
                     config,
                     std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(communicator->rank())]));
-                device = device::make_cpu_device({.threads = threads});
+                device = runtime::make_device(machine, config, threads);
             });
             const runtime::BenchEnvironment environment =
                 runtime::describe_environment(apps::version_line("mfsdp-bench"), *communicator, *device, threads);
-            const runtime::BenchTable table =
-                benchmark({*communicator, *device, {.seconds = arguments.seconds}, device::cpu_has_lapack(), threads},
-                          environment);
+            const bool decomposes = device->kind() != device::DeviceKind::cpu || device::cpu_has_lapack();
+            const runtime::BenchTable table = benchmark(
+                {*communicator, *device, machine, {.seconds = arguments.seconds}, decomposes, threads}, environment);
             if (communicator->rank() != 0) return;
             std::cout << (arguments.as_json ? bench_json(table, environment) : bench_text(table, environment));
             if (!std::cout.flush()) throw Error(ExitCode::unexpected, "stdout: cannot be written");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/runtime/train/machine.h"
 #include "mfsdp/version.h"
 
 #include <cmath>
@@ -38,6 +39,12 @@ inline const CLI::Validator kPositive(
         return std::isfinite(value) && value > 0.0 ? std::string() : "must be a finite number > 0, not " + text;
     },
     "POSITIVE");
+
+/// Where the CUDA backend is, if not beside the program: for tests, which put a backend on the CPU in its place.
+inline runtime::MachineOptions machine_options() {
+    const char* const module = std::getenv("MFSDP_CUDA_MODULE");
+    return {module == nullptr ? "" : module};
+}
 
 /// "mfsdp-train 0.1.0 (git 5c0cd26a1b2c)"
 inline std::string version_line(const std::string& program) {

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
             runtime::run_together(*communicator, [&] {
                 if (refused) std::rethrow_exception(refused);
             });
-            runtime::train(config, *communicator);
+            runtime::train(config, *communicator, apps::machine_options());
         });
     } catch (const Error& error) {  // no communicator to report through
         std::cerr << error.what() << '\n';

@@ -7,7 +7,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 namespace mfsdp::comm {
 
@@ -61,6 +63,22 @@ struct ProgressExecutorOptions {
 /// abandons what has not ended.
 [[nodiscard]] std::unique_ptr<Executor> make_progress_executor(Communicator& communicator, device::Device& device,
                                                                const ProgressExecutorOptions& options);
+
+struct NcclExecutorOptions {
+    double init_timeout_seconds = 300;  ///< for all ranks to meet in NCCL
+    double timeout_seconds = 600;       ///< without the end of a transfer that may run: CommunicationError
+    /// Ends the process, saying why: called from another thread where this rank's host is stuck inside NCCL for longer
+    /// than its limit, which no exception can end.
+    std::function<void(const std::string& reason)> give_up;
+    std::string module_path;  ///< as CudaDeviceOptions::module_path
+};
+
+/// One GPU per rank: rounds as groups of NCCL messages, copies and adds as device operations, on one stream and one
+/// NCCL communicator per lane. Takes schedules whose messages stand in one channel, and broadcasts as they are. start()
+/// waits on streams only; what it has issued counts as moved. Every rank starts the transfers of both lanes in one
+/// order, and all ranks make and destroy their executors together. `device` is a CUDA device; ConfigError without NCCL.
+[[nodiscard]] std::unique_ptr<Executor> make_nccl_executor(Communicator& communicator, device::Device& device,
+                                                           const NcclExecutorOptions& options);
 
 /// Moves nothing: counts the bytes of rank `rank` and answers with modelled times, its peers taken as ready.
 [[nodiscard]] std::unique_ptr<Executor> make_counting_executor(int rank, const Mesh& mesh, const LinkModel& links);

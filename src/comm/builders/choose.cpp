@@ -62,4 +62,6 @@ std::string_view name(GatherAlgorithm algorithm) {
     return "?";
 }
 
+std::string_view name(SumAlgorithm algorithm) { return algorithm == SumAlgorithm::direct ? "direct" : "grouped"; }
+
 }  // namespace mfsdp::comm

@@ -1,3 +1,4 @@
+#include "mfsdp/base/error.h"
 #include "mfsdp/base/stopwatch.h"
 #include "mfsdp/runtime/bench/benchmarks.h"
 #include "mfsdp/runtime/config/link_calibration.h"
@@ -129,6 +130,9 @@ std::optional<LinkCost> measure_class(PairMeter& meter, const std::vector<Pair>&
 
 BenchTable bench_calibrate(const BenchContext& context, const BenchEnvironment& environment,
                            const std::function<void(const std::string&)>& write) {
+    if (context.machine.kind != device::DeviceKind::cpu) {
+        throw ConfigError("bench: calibrate measures what MPI moves between CPUs; use --device cpu");
+    }
     comm::Communicator& communicator = context.communicator;
     const std::vector<int> nodes = communicator.node_of_rank();
     BenchTable table{.benchmark = "calibrate"};

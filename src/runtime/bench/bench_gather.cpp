@@ -80,8 +80,10 @@ class TransferTimer {
 
 }  // namespace
 
-BenchTable bench_gather(const BenchContext& context, const TrainConfig& config) {
+BenchTable bench_gather(const BenchContext& context, const TrainConfig& wanted) {
     comm::Communicator& communicator = context.communicator;
+    TrainConfig config = wanted;
+    config.device = choice_of(context.machine);
     const int rank = communicator.rank();
     RunPlan plan = make_run_plan(config, communicator.node_of_rank());
     choose_transfers(plan);
@@ -103,7 +105,7 @@ BenchTable bench_gather(const BenchContext& context, const TrainConfig& config) 
                      {"modelled_seconds", "modelled ms", 1e3, 3}};
     device::MemoryLedger ledger;
     TransferMemory memory(context.device, ledger);
-    const std::unique_ptr<comm::Executor> executor = make_bench_executor(context);
+    const std::unique_ptr<comm::Executor> executor = make_bench_executor(context, config);
     TransferTimer timer(context, *executor);
     const auto measure = [&](const std::string& group, const std::string& transfer, const std::string& algorithm,
                              const comm::TransferSchedule& schedule, comm::Lane lane) {
@@ -125,9 +127,10 @@ BenchTable bench_gather(const BenchContext& context, const TrainConfig& config) 
         measure(layout.name(), "gather", std::string(comm::name(algorithm)),
                 comm::build_gather(algorithm, layout.gather(options.param_dtype), rank, options.build),
                 comm::Lane::gather);
-        measure(layout.name(), "reduce", "direct",
-                comm::build_direct_sum(layout.reduce(options.grad_dtype, contributors, true), rank, options.build),
-                comm::Lane::reduce);
+        measure(
+            layout.name(), "reduce", std::string(comm::name(options.reduce)),
+            comm::build_sum(options.reduce, layout.reduce(options.grad_dtype, contributors, true), rank, options.build),
+            comm::Lane::reduce);
     }
     return table;
 }

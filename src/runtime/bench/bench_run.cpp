@@ -7,22 +7,27 @@
 
 namespace mfsdp::runtime {
 
-std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context) {
-    if (context.communicator.size() == 1) return comm::make_self_executor(context.device);
-    return comm::make_progress_executor(context.communicator, context.device, {.timeout_seconds = 600});
+std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context, const TrainConfig& config) {
+    return make_executor(context.machine, config, context.communicator, context.device);
 }
 
-BenchRun::BenchRun(const BenchContext& context, const TrainConfig& config) {
+BenchRun::BenchRun(const BenchContext& context, const TrainConfig& wanted) {
     comm::Communicator& communicator = context.communicator;
+    TrainConfig config = wanted;
+    config.device = choice_of(context.machine);
     run_together(communicator, [&] {
         const std::vector<int> nodes = communicator.node_of_rank();
         plan_ = std::make_unique<RunPlan>(make_run_plan(config, nodes));
         plan_->engine.evaluates = plan_->engine.generates = plan_->engine.measures_health = false;
         choose_transfers(*plan_);
         rehearsal_ = rehearse(*plan_, communicator.rank());
-        require_memory(rehearsal_,
-                       std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(communicator.rank())]));
-        executor_ = make_bench_executor(context);
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        if (context.machine.kind == device::DeviceKind::cpu) {
+            require_memory(rehearsal_, std::count(nodes.begin(), nodes.end(), nodes[rank]));
+        }
+    });
+    run_together(communicator, [&] {
+        executor_ = make_bench_executor(context, config);
         agreement_ = std::make_unique<RankAgreement>(communicator, plan_->engine.micro_batches);
         engine_ = std::make_unique<Engine>(Engine::Parts{plan_->spec, plan_->plan, plan_->mesh, communicator.rank(),
                                                          context.device, *executor_, *agreement_},

@@ -11,7 +11,7 @@ namespace mfsdp::runtime {
 class BenchRun {
   public:
     /// Plans, rehearses and allocates, on all ranks; errors that one rank has are thrown on all.
-    BenchRun(const BenchContext& context, const TrainConfig& config);
+    BenchRun(const BenchContext& context, const TrainConfig& wanted);
 
     [[nodiscard]] const RunPlan& plan() const { return *plan_; }
     [[nodiscard]] const Rehearsal& rehearsal() const { return rehearsal_; }
@@ -28,6 +28,6 @@ class BenchRun {
 };
 
 /// Transfers between the ranks of a context's communicator; local work if it is alone.
-[[nodiscard]] std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context);
+[[nodiscard]] std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context, const TrainConfig& config);
 
 }  // namespace mfsdp::runtime

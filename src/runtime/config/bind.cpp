@@ -287,8 +287,10 @@ CollectivesConfig bind_collectives(const Reader& read) {
                                                                        {"direct", GatherAlgorithm::direct},
                                                                        {"ring", GatherAlgorithm::ring}});
     }
-    collectives.reduce = read.name<ReduceAlgorithm>(
-        "parallel.collectives.reduce", {{"auto", ReduceAlgorithm::automatic}, {"direct", ReduceAlgorithm::direct}});
+    collectives.reduce =
+        read.name<ReduceAlgorithm>("parallel.collectives.reduce", {{"auto", ReduceAlgorithm::automatic},
+                                                                   {"direct", ReduceAlgorithm::direct},
+                                                                   {"grouped", ReduceAlgorithm::grouped}});
     collectives.chunk_bytes = read.integer("parallel.collectives.chunk_bytes");
     collectives.channels = read.integer("parallel.collectives.channels");
     return collectives;
@@ -304,9 +306,10 @@ ParallelConfig bind_parallel(const Reader& read) {
     parallel.planner = bind_planner(read);
     parallel.collectives = bind_collectives(read);
     parallel.calibration = read.optional_text("parallel.calibration");
-    parallel.transport = read.name<TransportChoice>(
-        "parallel.transport",
-        {{"auto", TransportChoice::automatic}, {"self", TransportChoice::self}, {"mpi", TransportChoice::mpi}});
+    parallel.transport = read.name<TransportChoice>("parallel.transport", {{"auto", TransportChoice::automatic},
+                                                                           {"self", TransportChoice::self},
+                                                                           {"mpi", TransportChoice::mpi},
+                                                                           {"nccl", TransportChoice::nccl}});
     if (read.has("parallel.prefetch_units")) {
         parallel.prefetch_units = read.integer("parallel.prefetch_units");
         parallel.prefetch_bytes = read.optional_integer("parallel.prefetch_bytes");
@@ -364,7 +367,8 @@ TrainConfig bind_document(const Document& document) {
     config.recompute = bind_recompute(read);
     config.checkpoint.export_at_end = read.boolean("checkpoint.export_at_end");
     config.telemetry = bind_telemetry(read);
-    config.device = read.name<DeviceChoice>("device", {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}});
+    config.device = read.name<DeviceChoice>(
+        "device", {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}});
     config.threads = read.optional_integer("threads");
     return config;
 }

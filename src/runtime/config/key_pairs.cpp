@@ -171,10 +171,9 @@ class PairCheck {
     }
 
     void check_device() {
-        if (is_name("device", "cuda")) report("device = cuda: this program was built without CUDA");
-        if (!is_name("parallel.transport", "nccl")) return;
-        const bool cuda = is_name("device", "cuda");
-        report(shown("parallel.transport") + (cuda ? ": not supported by this version" : ": needs device = cuda"));
+        if (is_name("device", "cpu") && is_name("parallel.transport", "nccl")) {
+            report(shown("parallel.transport") + ": needs device = cuda");
+        }
     }
 
     const Document& document_;

@@ -46,4 +46,16 @@ std::string_view name(MatrixOptimizerName optimizer) {
     return "?";
 }
 
+std::string_view name(DeviceChoice device) {
+    switch (device) {
+        case DeviceChoice::automatic:
+            return "auto";
+        case DeviceChoice::cpu:
+            return "cpu";
+        case DeviceChoice::cuda:
+            return "cuda";
+    }
+    return "?";
+}
+
 }  // namespace mfsdp::runtime

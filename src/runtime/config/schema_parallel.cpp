@@ -45,8 +45,9 @@ std::vector<KeyRow> parallel_and_precision_keys() {
                    .meaning("auto: the cheapest by the link costs, for each group")
                    .names({"auto", "direct", "ring"}, {"scatter_allgather", "hierarchical"})),
         name("parallel.collectives.reduce", "\"auto\"")
-            .meaning("all keep the one order of additions")
-            .names({"auto", "direct"}, {"chain", "hierarchical"}),
+            .meaning(
+                "all keep the one order of additions; auto: grouped under NCCL, which cannot run direct, else direct")
+            .names({"auto", "direct", "grouped"}, {"chain", "hierarchical"}),
         integer("parallel.collectives.chunk_bytes", "4194304")
             .meaning("piece size of a transfer")
             .at_least(1024)
@@ -60,7 +61,7 @@ std::vector<KeyRow> parallel_and_precision_keys() {
             {"fsdp_gather", "fsdp_gather_once"},
             name("parallel.matrix_step").meaning("each matrix orthogonalised on one rank, or on every rank").later({})),
         name("parallel.transport", "\"auto\"")
-            .meaning("auto: self with one rank, else mpi")
+            .meaning("auto: self with one rank, nccl on GPUs, else mpi")
             .names({"auto", "self", "mpi", "nccl"}),
         gathering(integer("parallel.prefetch_units", "1").meaning("units gathered ahead").at_least_zero()),
         gathering(
@@ -84,8 +85,9 @@ std::vector<KeyRow> parallel_and_precision_keys() {
             .meaning("one micro-batch's gradient, also on the wire; null: `param_dtype`")
             .names({"bfloat16", "float32"}),
         boolean("precision.deterministic", "true")
-            .meaning("only kernels with a fixed order of additions")
-            .later({"true"}),
+            .meaning(
+                "only kernels with a fixed order of additions; false lets a GPU's libraries choose faster ones, the "
+                "CPU has no others"),
         name("recompute.mode", "\"none\"")
             .meaning("redo in backward: nothing, attention, the whole block; the same bits in every mode")
             .names({"none", "attention", "block"}),

@@ -106,7 +106,9 @@ std::vector<KeyRow> checkpoint_and_telemetry_keys() {
                 "every so many steps a `health` line per matrix in metrics.jsonl: update/weight RMS, orthogonality "
                 "error of the update, gradient RMS; 0 never")
             .at_least_zero(),
-        name("device", "\"auto\"").meaning("cuda only in programs built with it").names({"auto", "cpu", "cuda"}),
+        name("device", "\"auto\"")
+            .meaning("auto: cuda if every rank sees a GPU, cpu if none does, else an error")
+            .names({"auto", "cpu", "cuda"}),
         integer("threads")
             .meaning("compute threads per rank; null: OMP_NUM_THREADS if set (of a list the first number), else cores "
                      "/ ranks on the node")

@@ -65,8 +65,9 @@ GradientStore::GradientStore(const RankContext& context, const ParameterStore& w
         group.accumulator_offset = offset;
         offset += group.accumulator_elements * static_cast<std::int64_t>(context.plan.groups[g].users.size());
         for (const Variant& variant : distinct) {
-            group.variants.push_back(comm::build_direct_sum(
-                layout.reduce(dtype_, variant.contributors, variant.accumulate), context.rank, options.build));
+            group.variants.push_back(comm::build_sum(options.reduce,
+                                                     layout.reduce(dtype_, variant.contributors, variant.accumulate),
+                                                     context.rank, options.build));
             scratch_bytes = std::max(scratch_bytes, group.variants.back().scratch_bytes);
         }
         for (std::size_t slot = 0; slot < context.plan.groups[g].slots.size(); ++slot) {

@@ -28,6 +28,20 @@ constexpr std::int64_t kWordBytes = 8;
 // Parts of totals_, each `slots` numbers of 8 bytes; the words follow.
 constexpr std::int64_t kLossSums = 0, kLogZSquares = 1, kTargetCounts = 2, kParts = 3;
 
+const char* phase_name(model::Phase phase) {
+    switch (phase) {
+        case model::Phase::forward:
+            return "forward";
+        case model::Phase::score:
+            return "score";
+        case model::Phase::backward:
+            return "backward";
+        case model::Phase::logits:
+            return "logits";
+    }
+    return "?";
+}
+
 std::vector<Visit> visits_if(bool wanted, const Engine::Parts& parts, model::Purpose purpose) {
     return wanted ? visit_sequence(parts.spec, parts.plan, purpose, 1) : std::vector<Visit>{};
 }
@@ -149,6 +163,9 @@ void Engine::send_tokens(std::int64_t slots) {
 
 void Engine::run_visit(const std::vector<Visit>& sequence, std::int64_t index, const model::MicroBatch* micro_batch) {
     const Visit& visit = sequence[static_cast<std::size_t>(index)];
+    const device::Range phase(context_.device, phase_name(visit.work.phase));
+    const device::Range unit(context_.device,
+                             context_.spec.units[static_cast<std::size_t>(visit.work.unit)].name.c_str());
     {
         const Lease lease = weights_->materialize(index);
         if (micro_batch != nullptr) {
@@ -243,6 +260,7 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
     times_.optimizer_seconds = optimizer_seconds;
     {
         const Stopwatch watch(times_.data_seconds);
+        const device::Range range(context_.device, "data");
         for (std::int64_t slot = 0; slot < own_; ++slot) {
             load_micro_batch(load, slot * context_.plan.ranks + context_.rank, slot);
         }
@@ -264,7 +282,10 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
     weights_->quiesce();
 
     StepResult result;
-    result.facts = agreement_.exchange(local_facts());
+    {
+        const device::Range range(context_.device, "agreement");
+        result.facts = agreement_.exchange(local_facts());
+    }
     const GlobalFacts& facts = result.facts;
     require_refreshes(facts.refresh_failures);
     if (facts.loss.targets == 0) return result;
@@ -281,6 +302,7 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
 
     times_.optimizer_seconds = 0.0;
     const Stopwatch watch(times_.optimizer_seconds);
+    const device::Range range(context_.device, "optimizer");
     optimizer_->step(update, rate_factor, {static_cast<float>(1.0 / targets), static_cast<float>(result.clip_scale)},
                      health);
     if (clips_heads()) {

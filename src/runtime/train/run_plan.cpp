@@ -88,6 +88,19 @@ ParameterRates rates_of(const model::ParameterSpec& spec, optim::Role role, cons
     return {config.element.lr, decays ? config.element.weight_decay : 0.0};
 }
 
+/// Rounds of NCCL's transfers are operations of a stream: it runs sums of one channel only.
+comm::SumAlgorithm sum_algorithm(const TrainConfig& config, int ranks) {
+    const bool nccl = config.device == DeviceChoice::cuda && ranks > 1;
+    if (config.parallel.collectives.reduce == ReduceAlgorithm::grouped) return comm::SumAlgorithm::grouped;
+    if (!nccl) return comm::SumAlgorithm::direct;
+    if (config.parallel.collectives.reduce == ReduceAlgorithm::direct) {
+        throw ConfigError(
+            "config: parallel.collectives.reduce = direct: NCCL, which device = cuda needs on several "
+            "ranks, cannot run it; use grouped or auto");
+    }
+    return comm::SumAlgorithm::grouped;
+}
+
 /// Refuses models and batches whose bytes or FLOPs 64 bits do not count, before any such number is formed.
 void require_countable(const model::ModelSpec& spec, const TrainConfig& config, std::int64_t ranks) {
     constexpr double kBytesPerElement = 64.0;        // weight, gradients, state, workspace
@@ -145,6 +158,7 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     engine.store.prefetch_bytes = config.parallel.prefetch_bytes.value_or(-1);
     engine.store.reshard_after_forward = config.parallel.reshard_after_forward;
     engine.store.gather = config.parallel.collectives.gather;
+    engine.store.reduce = sum_algorithm(config, run.mesh.ranks());
     engine.store.build.chunk_bytes = config.parallel.collectives.chunk_bytes;
     if (const auto& file = config.parallel.calibration) {
         engine.store.links = link_model(read_link_calibration(*file), run.mesh, *file);

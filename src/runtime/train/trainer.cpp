@@ -5,7 +5,6 @@
 #include "mfsdp/base/hash64.h"
 #include "mfsdp/base/stopwatch.h"
 #include "mfsdp/comm/startup_comparison.h"
-#include "mfsdp/device/cpu_device.h"
 #include "mfsdp/model/huggingface.h"
 #include "mfsdp/optim/learning_rate.h"
 #include "mfsdp/runtime/config/environment.h"
@@ -65,12 +64,15 @@ struct Sinks {
 
 class Trainer {
   public:
-    Trainer(const TrainConfig& config, comm::Communicator& communicator)
+    Trainer(const TrainConfig& config, comm::Communicator& communicator, const MachineOptions& options)
         : config_(config), communicator_(communicator) {
         communicator_.set_timeout_seconds(static_cast<double>(config.parallel.init_timeout_seconds));
+        run_together(communicator_, [&] { machine_ = choose_machine(config_, communicator_, options); });
+        config_.device = choice_of(machine_);
         run_together(communicator_, [&] { plan(); });
         run_together(communicator_, [&] { comm::compare_startup_facts(communicator_, startup_facts()); });
         run_together(communicator_, [&] { open_sinks(); });
+        run_together(communicator_, [&] { rehearse_run(); });
         run_together(communicator_, [&] { build(); });
         run_together(communicator_, [&] { comm::compare_message_lists(communicator_, engine_->schedules()); });
         communicator_.set_timeout_seconds(static_cast<double>(config.parallel.train_timeout_seconds));
@@ -95,6 +97,7 @@ class Trainer {
     void plan();
     void require_decompositions() const;
     void open_sinks();
+    void rehearse_run();
     void build();
     void set_initial_weights();
     void announce();
@@ -117,8 +120,9 @@ class Trainer {
     }
     [[nodiscard]] DataOptions data_options(const std::vector<std::string>& patterns) const;
 
-    const TrainConfig& config_;
+    TrainConfig config_;  // with the device that was chosen
     comm::Communicator& communicator_;
+    Machine machine_;
     std::unique_ptr<Log> log_;
     std::unique_ptr<Sinks> sinks_;  // rank 0
     std::optional<RunPlan> plan_;
@@ -161,14 +165,6 @@ void Trainer::plan() {
     const int node = nodes[static_cast<std::size_t>(communicator_.rank())];
     ranks_on_node_ = std::count(nodes.begin(), nodes.end(), node);
     threads_ = resolve_threads(config_, ranks_on_node_);
-    if (config_.parallel.transport == TransportChoice::self && communicator_.size() > 1) {
-        throw ConfigError("config: parallel.transport = self: needs 1 rank, started with " +
-                          std::to_string(communicator_.size()));
-    }
-    if (config_.parallel.transport == TransportChoice::mpi && !started_by_launcher()) {
-        throw ConfigError(
-            "config: parallel.transport = mpi: this process was not started by mpirun or srun --mpi=pmix");
-    }
     loader_ = std::make_unique<BatchLoader>(data_options(config_.data.train));
     if (config_.train.eval_interval > 0) {
         validation_ = std::make_unique<ValidationLoader>(data_options(config_.data.valid), config_.train.eval_samples);
@@ -181,7 +177,7 @@ void Trainer::plan() {
     schedule_ = {config_.optimizer.warmup_steps, config_.optimizer.decay_steps, config_.train.steps,
                  config_.optimizer.decay_style, config_.optimizer.min_lr / config_.optimizer.lr};
     require_decompositions();
-    device_ = device::make_cpu_device({.threads = threads_});
+    device_ = make_device(machine_, config_, threads_);
 }
 
 void Trainer::require_decompositions() const {
@@ -199,7 +195,8 @@ void Trainer::open_sinks() {
     if (communicator_.rank() == 0) {
         if (config_.checkpoint.export_at_end) model::require_replaceable(export_directory());
         const std::vector<std::string> choices{"parallel.mesh.shard=" + std::to_string(plan_->mesh.shard),
-                                               "threads=" + std::to_string(threads_), "device=cpu"};
+                                               "threads=" + std::to_string(threads_),
+                                               "device=" + std::string(name(config_.device))};
         sinks_ = std::make_unique<Sinks>(config_, print_resolved_config(config_, choices));
         log.clears_line = draws_bar(console_style(config_));
     }
@@ -219,14 +216,14 @@ std::vector<comm::StartupFacts> Trainer::startup_facts() const {
             {"device", device_->description()}};
 }
 
-void Trainer::build() {
+void Trainer::rehearse_run() {
     rehearsal_ = rehearse(*plan_, communicator_.rank());
-    require_memory(rehearsal_, ranks_on_node_);
-    executor_ = communicator_.size() == 1
-                    ? comm::make_self_executor(*device_)
-                    : comm::make_progress_executor(
-                          communicator_, *device_,
-                          {.timeout_seconds = static_cast<double>(config_.parallel.train_timeout_seconds)});
+    // A GPU says itself what does not fit.
+    if (machine_.kind == device::DeviceKind::cpu) require_memory(rehearsal_, ranks_on_node_);
+}
+
+void Trainer::build() {
+    executor_ = make_executor(machine_, config_, communicator_, *device_);
     agreement_ = std::make_unique<RankAgreement>(communicator_, plan_->engine.micro_batches, plan_->engine.max_logits);
     try {
         engine_ = std::make_unique<Engine>(Engine::Parts{plan_->spec, plan_->plan, plan_->mesh, communicator_.rank(),
@@ -264,6 +261,7 @@ void Trainer::announce() {
     if (!sinks_) return;
     for (const std::string& notice : config_.notices) log_->info(notice);
     if (sinks_->directory.had_a_run()) log_->warn(describe_earlier_run(config_));
+    if (!machine_.notice.empty()) log_->warn(machine_.notice);
     const std::int64_t micro_steps = (plan_->engine.micro_batches + plan_->plan.ranks - 1) / plan_->plan.ranks;
     log_->info(describe_run(*plan_, config_, threads_, device_->description()));
     log_->info(optim::routing_table(plan_->spec, plan_->roles, std::string(name(config_.optimizer.matrix.name)),
@@ -410,8 +408,8 @@ void Trainer::finish() {
 
 }  // namespace
 
-void train(const TrainConfig& config, comm::Communicator& communicator) {
-    Trainer trainer(config, communicator);
+void train(const TrainConfig& config, comm::Communicator& communicator, const MachineOptions& options) {
+    Trainer trainer(config, communicator, options);
     try {
         trainer.run();
     } catch (const AgreedFailure&) {

@@ -53,7 +53,8 @@ runtime::BenchTable on_ranks(int ranks, const std::function<runtime::BenchTable(
     comm::ThreadCluster cluster(ranks);
     cluster.run([&](comm::Communicator& communicator) {
         const auto device = device::make_cpu_device({});
-        runtime::BenchTable table = body({communicator, *device, kOnce});
+        const runtime::Machine machine;
+        runtime::BenchTable table = body({communicator, *device, machine, kOnce});
         if (communicator.rank() == 0) result = std::move(table);
     });
     return result;

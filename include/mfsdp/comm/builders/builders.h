@@ -42,5 +42,6 @@ enum class GatherAlgorithm : std::uint8_t { automatic, direct, ring };
 [[nodiscard]] TransferSchedule build_gather(GatherAlgorithm algorithm, const Movement& movement, int rank,
                                             const BuildOptions& options);
 [[nodiscard]] std::string_view name(GatherAlgorithm algorithm);
+[[nodiscard]] std::string_view name(SumAlgorithm algorithm);
 
 }  // namespace mfsdp::comm

@@ -3,6 +3,7 @@
 #include "mfsdp/runtime/bench/table.h"
 #include "mfsdp/runtime/bench/timing.h"
 #include "mfsdp/runtime/config/train_config.h"
+#include "mfsdp/runtime/train/machine.h"
 
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@ namespace mfsdp::runtime {
 struct BenchContext {
     comm::Communicator& communicator;
     device::Device& device;
+    const Machine& machine;
     TimingOptions timing;
     bool decomposes = true;  ///< this program has solvers: Shampoo and SOAP can be measured
     int threads = 1;         ///< of a rank

@@ -10,5 +10,6 @@ namespace mfsdp::runtime {
 [[nodiscard]] std::string_view name(Strategy strategy);
 [[nodiscard]] std::string_view name(PlannerPolicy policy);
 [[nodiscard]] std::string_view name(MatrixOptimizerName optimizer);
+[[nodiscard]] std::string_view name(DeviceChoice device);
 
 }  // namespace mfsdp::runtime

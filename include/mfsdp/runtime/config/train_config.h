@@ -28,8 +28,8 @@ enum class MatrixOptimizerName { none, muon, shampoo, soap };
 enum class Strategy { matrix_fsdp, fsdp_gather, fsdp_gather_once, zero1_owner, ddp };
 enum class PlannerPolicy { balanced, bytes, flops, round_robin };
 using GatherAlgorithm = comm::GatherAlgorithm;
-enum class ReduceAlgorithm { automatic, direct };
-enum class TransportChoice { automatic, self, mpi };
+enum class ReduceAlgorithm { automatic, direct, grouped };
+enum class TransportChoice { automatic, self, mpi, nccl };
 enum class NumberType { float32, bfloat16 };
 enum class ConsoleStyle { automatic, bar, lines };
 enum class LogLevel { debug, info, warn, error };
@@ -132,7 +132,7 @@ struct ParallelConfig {
 struct PrecisionConfig {
     NumberType param_dtype = NumberType::float32;
     NumberType grad_dtype = NumberType::float32;  ///< resolved: null means param_dtype
-    bool deterministic = true;
+    bool deterministic = true;                    ///< false: a GPU's libraries may add in varying order
 };
 
 struct RecomputeConfig {

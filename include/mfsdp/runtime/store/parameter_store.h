@@ -40,6 +40,7 @@ struct StoreOptions {
     std::int64_t prefetch_bytes = -1;   ///< limit of the bytes of those gathers; -1: none
     bool reshard_after_forward = true;  ///< false: a unit stays resident from forward to backward
     comm::GatherAlgorithm gather = comm::GatherAlgorithm::automatic;
+    comm::SumAlgorithm reduce = comm::SumAlgorithm::direct;
     comm::LinkModel links;
     comm::BuildOptions build;
     std::vector<GroupAlgorithms> algorithms;  ///< by group, from choose_algorithms; empty: chosen by the store

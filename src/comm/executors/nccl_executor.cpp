@@ -1,0 +1,16 @@
+#include "mfsdp/base/error.h"
+#include "mfsdp/comm/executor.h"
+
+#include "device/cuda_module.h"
+
+namespace mfsdp::comm {
+
+std::unique_ptr<Executor> make_nccl_executor(Communicator& communicator, device::Device& device,
+                                             const NcclExecutorOptions& options) {
+    MFSDP_ASSERT(device.kind() == device::DeviceKind::cuda, "NCCL moves the memory of CUDA devices");
+    MFSDP_ASSERT(options.give_up != nullptr, "something ends the process when NCCL does not return");
+    const device::CudaModule& module = device::cuda_module(options.module_path);
+    return std::unique_ptr<Executor>(module.make_nccl_executor(communicator, device, options));
+}
+
+}  // namespace mfsdp::comm
