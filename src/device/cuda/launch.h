@@ -29,15 +29,18 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#define MFSDP_PRAGMA(text) _Pragma(#text)
 #ifdef MFSDP_CUDA_EMULATED
 #include "emulated_cuda/kernel.h"
-#define MFSDP_UNROLL _Pragma("GCC unroll 32")
+#define MFSDP_UNROLL MFSDP_PRAGMA(GCC unroll 32)
+#define MFSDP_UNROLL_BY(times) MFSDP_PRAGMA(GCC unroll times)
 #else
 #define MFSDP_SHARED(type, declarator) __shared__ type declarator
 #define MFSDP_DYNAMIC_SHARED(type, name)                                  \
     extern __shared__ __align__(16) unsigned char mfsdp_dynamic_shared[]; \
     type* const name = reinterpret_cast<type*>(mfsdp_dynamic_shared)
-#define MFSDP_UNROLL _Pragma("unroll")
+#define MFSDP_UNROLL MFSDP_PRAGMA(unroll)
+#define MFSDP_UNROLL_BY(times) MFSDP_PRAGMA(unroll times)
 #endif
 
 namespace mfsdp::device::cuda {
@@ -81,7 +84,8 @@ void launch_kernel(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t
                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(grid.shared_bytes)));
     }
-    // clang-format off: in a header it takes >>> for brackets
+    // In a header clang-format takes >>> for brackets.
+    // clang-format off
     kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream>>>(arguments...);
     // clang-format on
     MFSDP_CUDA(cudaGetLastError());
