@@ -49,6 +49,7 @@ file(GLOB MFSDP_CUDA_HOST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/de
 file(GLOB MFSDP_CUDA_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cu)
 set(MFSDP_CUDA_SHARED_SOURCES
   ${PROJECT_SOURCE_DIR}/src/base/error.cpp
+  ${PROJECT_SOURCE_DIR}/src/comm/transfer_schedule.cpp
   ${PROJECT_SOURCE_DIR}/src/device/tensor.cpp)
 
 # Options that both forms of the module share: no symbol leaves it but its entry, none stays open, and everything in it

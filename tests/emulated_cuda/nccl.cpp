@@ -3,13 +3,15 @@
 // which counts on buffers deadlocks here and not on a cluster. Whatever NCCL would refuse, or this file does not know,
 // ends the process with a sentence.
 
+#include "emulated_cuda/runtime.h"
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -67,14 +69,6 @@ struct State {
     std::atomic<ncclResult_t> result{ncclSuccess};
 };
 
-}  // namespace
-
-struct ncclComm {
-    std::shared_ptr<State> state;
-};
-
-namespace {
-
 struct Operation {
     enum class Kind { send, receive, broadcast };
     Kind kind = Kind::send;
@@ -88,32 +82,40 @@ struct Operation {
 thread_local int group_depth = 0;
 thread_local std::vector<Operation> group;
 
-/// All communicators there are: a use of one that is gone is found out.
-class Registry {
+constexpr const char* kCommunicator = "ncclComm_t";
+
+/// The communicators that are alive. A handle is an object of the emulator, which reports forgotten ones.
+class Communicators {
   public:
-    void add(ncclComm_t communicator) {
+    [[nodiscard]] ncclComm_t add(std::shared_ptr<State> state) {
+        auto* const handle = static_cast<ncclComm_t>(emulated_cuda::make_object(kCommunicator));
         const std::lock_guard lock(mutex_);
-        alive_.insert(communicator);
+        alive_[handle] = std::move(state);
+        return handle;
     }
-    void remove(ncclComm_t communicator, const char* call) {
+    [[nodiscard]] std::shared_ptr<State> find(ncclComm_t handle, const char* call) {
+        emulated_cuda::require_object(handle, kCommunicator, call);
         const std::lock_guard lock(mutex_);
-        if (alive_.erase(communicator) == 0) refuse(std::string(call) + " of a communicator that is not alive");
+        return alive_.at(handle);
     }
-    [[nodiscard]] State& state(ncclComm_t communicator, const char* call) {
+    void remove(ncclComm_t handle, const char* call) {
+        emulated_cuda::destroy_object(handle, kCommunicator, call);
         const std::lock_guard lock(mutex_);
-        if (!alive_.contains(communicator)) refuse(std::string(call) + " on a communicator that is not alive");
-        return *communicator->state;
+        alive_.erase(handle);
     }
 
   private:
     std::mutex mutex_;
-    std::set<ncclComm_t> alive_;
+    std::map<ncclComm_t, std::shared_ptr<State> > alive_;
 };
 
-Registry& registry() {
-    static Registry all;
+Communicators& communicators() {
+    static Communicators all;
     return all;
 }
+
+/// Whether this call is to fail, as the settings say.
+bool fails(const char* call) { return emulated_cuda::settings().failing_call == call; }
 
 void check(int code, const char* call) {
     if (code == MPI_SUCCESS) return;
@@ -146,7 +148,12 @@ struct Task {
     std::vector<Operation> operations;
 
     void run() const {
+        while (state->result != ncclSuccess && !state->aborted) std::this_thread::yield();  // the other side is gone
         if (state->aborted) return;
+        for (const Operation& operation : operations) {
+            emulated_cuda::require_device_memory(operation.data, static_cast<std::size_t>(operation.bytes),
+                                                 "a message of NCCL");
+        }
         std::vector<MPI_Request> requests;
         std::vector<const Operation*> posted;
         const auto post = [&](Operation::Kind kind, const auto& call) {
@@ -188,23 +195,21 @@ ncclResult_t issue(std::vector<Operation> operations) {
             refuse("a group on several communicators or streams");
         }
     }
-    const State& state = registry().state(first.communicator, "a group");
-    if (state.result != ncclSuccess) return state.result;
-    auto task = std::make_unique<Task>(Task{first.communicator->state, operations});
-    const auto run = [](void* data) { std::unique_ptr<Task>(static_cast<Task*>(data))->run(); };
-    if (cudaLaunchHostFunc(first.stream, run, task.get()) != cudaSuccess) return ncclUnhandledCudaError;
-    task.release();
+    const std::shared_ptr<State> state = communicators().find(first.communicator, "a group");
+    if (fails("ncclGroupEnd")) return ncclInternalError;
+    if (fails("asynchronously")) state->result = ncclRemoteError;
+    emulated_cuda::enqueue(first.stream, [task = Task{state, operations}] { task.run(); });
     return ncclSuccess;
 }
 
 ncclResult_t add(Operation::Kind kind, void* data, std::size_t count, ncclDataType_t type, int peer,
                  ncclComm_t communicator, cudaStream_t stream) {
-    const State& state = registry().state(communicator, "an operation");
+    const std::shared_ptr<State> state = communicators().find(communicator, "an operation");
     if (type != ncclUint8) refuse("a type other than bytes: " + std::to_string(static_cast<int>(type)));
     if (count == 0 || count > (std::size_t{1} << 30U)) refuse("a message of " + std::to_string(count) + " bytes");
     if (data == nullptr) refuse("a message without memory");
-    if (peer < 0 || peer >= state.ranks) refuse("rank " + std::to_string(peer) + " as the other side of a message");
-    if (peer == state.rank && kind != Operation::Kind::broadcast) refuse("a message of a rank to itself");
+    if (peer < 0 || peer >= state->ranks) refuse("rank " + std::to_string(peer) + " as the other side of a message");
+    if (peer == state->rank && kind != Operation::Kind::broadcast) refuse("a message of a rank to itself");
     group.push_back({kind, data, static_cast<int>(count), peer, communicator, stream});
     if (group_depth > 0) return ncclSuccess;
     return issue(std::exchange(group, {}));
@@ -215,6 +220,7 @@ ncclResult_t add(Operation::Kind kind, void* data, std::size_t count, ncclDataTy
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    if (fails(__func__)) return ncclSystemError;
     static std::atomic<int> made{0};
     int rank = 0;
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
@@ -238,37 +244,34 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
     check(MPI_Bcast(first.internal, sizeof first.internal, MPI_BYTE, 0, state->messages), "MPI_Bcast");
     if (std::memcmp(&first, &id, sizeof id) != 0) refuse("ranks come with different names");
     check(MPI_Comm_set_errhandler(state->messages, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    *communicator = new ncclComm{std::move(state)};
-    registry().add(*communicator);
+    *communicator = communicators().add(std::move(state));
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
-    const State& state = registry().state(communicator, "ncclCommFinalize");
+    const std::shared_ptr<State> state = communicators().find(communicator, __func__);
     std::vector<MPI_Request> requests(1);
     std::vector<MPI_Status> statuses;
-    check(MPI_Ibarrier(state.messages, requests.data()), "MPI_Ibarrier");
-    finish(requests, statuses, state);
+    check(MPI_Ibarrier(state->messages, requests.data()), "MPI_Ibarrier");
+    finish(requests, statuses, *state);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
-    registry().remove(communicator, "ncclCommDestroy");
-    MPI_Comm_free(&communicator->state->messages);
-    delete communicator;
+    MPI_Comm_free(&communicators().find(communicator, __func__)->messages);
+    communicators().remove(communicator, __func__);
     return ncclSuccess;
 }
 
 // MPI's communicator is left alone: freeing it is for all ranks.
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-    registry().remove(communicator, "ncclCommAbort");
-    communicator->state->aborted = true;
-    delete communicator;
+    communicators().find(communicator, __func__)->aborted = true;
+    communicators().remove(communicator, __func__);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* result) {
-    *result = registry().state(communicator, "ncclCommGetAsyncError").result;
+    *result = communicators().find(communicator, __func__)->result;
     return ncclSuccess;
 }
 

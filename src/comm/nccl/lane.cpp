@@ -74,6 +74,7 @@ void LaneStream::issue(const TransferSchedule& schedule, const TransferBuffers& 
     MFSDP_ASSERT(std::count_if(schedule.channels.begin(), schedule.channels.end(),
                                [](const Channel& channel) { return has_messages(channel); }) <= 1,
                  "the messages of a schedule for NCCL stand in one channel: '" + schedule.name + "'");
+    static_cast<device::cuda::CudaStream&>(*stream_).mark_used();
     for (const Channel& channel : schedule.channels) {
         for (const Round& round : channel.rounds) issue_round(round, buffers, communicator);
     }

@@ -1,3 +1,4 @@
+#include "comm/nccl/nccl_executor.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda_module.h"
 
@@ -9,7 +10,7 @@ constexpr mfsdp::device::CudaModule kModule{
     .version = mfsdp::device::kCudaModuleVersion,
     .device_count = mfsdp::device::cuda::device_count,
     .make_device = mfsdp::device::cuda::make_device,
-    .make_nccl_executor = nullptr,
+    .make_nccl_executor = mfsdp::comm::nccl::make_executor,
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/products.h"
+#include "device/cuda/profiler.h"
 #include "device/cuda/stream.h"
 
 #include <exception>
@@ -22,6 +23,7 @@ class CudaOperations final : public ImplementOperations<CudaOperations, Operatio
     void execute(Stream& stream, const Op& operation) {
         auto& cuda_stream = static_cast<CudaStream&>(stream);
         cuda_stream.mark_used();
+        const ProfilerRange range(Op::kName.data());  // names are literals
         cuda::run(context(cuda_stream), operation);
     }
 
@@ -49,6 +51,9 @@ class CudaDevice final : public Device {
     [[nodiscard]] std::byte* host_address(std::byte* /*address*/) const override { return nullptr; }
     [[nodiscard]] std::int64_t working_bytes() const override;
     [[nodiscard]] OperationTable& operations() override { return operations_; }
+
+    void begin_range(const char* name) override { profiler_begin(name); }
+    void end_range() override { profiler_end(); }
 
     /// From now on whoever waits for work of this device gets the failure. From any thread.
     void fail(std::exception_ptr failure) { failure_.set(std::move(failure)); }
