@@ -32,9 +32,12 @@
 
 #ifdef MFSDP_CUDA_EMULATED
 #define MFSDP_KEEP_LOOP
+#define MFSDP_UNROLL_BY_4
 #else
 /// For loops that are seldom run: unrolled they would take registers from the others.
 #define MFSDP_KEEP_LOOP _Pragma("unroll 1")
+/// For long loops whose loads do not wait for each other.
+#define MFSDP_UNROLL_BY_4 _Pragma("unroll 4")
 #endif
 
 namespace mfsdp::device::cuda {
