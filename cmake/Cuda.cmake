@@ -50,6 +50,8 @@ file(GLOB MFSDP_CUDA_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/
 set(MFSDP_CUDA_SHARED_SOURCES
   ${PROJECT_SOURCE_DIR}/src/base/error.cpp
   ${PROJECT_SOURCE_DIR}/src/comm/transfer_schedule.cpp
+  ${PROJECT_SOURCE_DIR}/src/device/ops/elementwise.cpp
+  ${PROJECT_SOURCE_DIR}/src/device/ops/require.cpp
   ${PROJECT_SOURCE_DIR}/src/device/tensor.cpp)
 
 # Options that both forms of the module share: no symbol leaves it but its entry, none stays open, and everything in it

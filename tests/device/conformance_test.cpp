@@ -1,11 +1,16 @@
 #include "device/conformance.h"
 
+#include "mfsdp/base/error.h"
 #include "mfsdp/device/cpu_device.h"
+#include "mfsdp/device/cuda_device.h"
 #include "mfsdp/device/half.h"
 
 #include "../../src/device/cpu/product.h"
 #include "device/conformance_memory.h"
 #include "support/catch.h"
+#ifdef MFSDP_EMULATED_CUDA_MODULE
+#include "support/emulated_cuda.h"
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +18,23 @@
 #include <set>
 
 namespace mfsdp::device::conformance {
+
+namespace {
+
+/// Whether a GPU can be used through the CUDA backend beside this program. Looked up once.
+bool has_gpu() {
+    static const bool result = [] {
+        try {
+            return cuda_device_count({}) > 0;
+        } catch (const ConfigError& reason) {
+            WARN("backend cuda: skipped, " << reason.what());
+            return false;
+        }
+    }();
+    return result;
+}
+
+}  // namespace
 
 std::vector<Backend> backends() {
     std::vector<Backend> result{
@@ -26,6 +48,13 @@ std::vector<Backend> backends() {
                               return make_cpu_device({.threads = threads, .products = ProductKernel::onednn});
                           }});
     }
+#ifdef MFSDP_EMULATED_CUDA_MODULE
+    result.push_back({"emulated cuda", {1}, [](int) { return test::make_emulated_cuda_device(); }});
+    result.push_back({"emulated cuda with late streams and threads from the last one", {1}, [](int) {
+                          return test::make_emulated_cuda_device("asynchronous=1,backwards=1");
+                      }});
+#endif
+    if (has_gpu()) result.push_back({"cuda", {1}, [](int) { return make_cuda_device({}); }});
     return result;
 }
 

@@ -313,7 +313,8 @@ void fail(const char* format, ...) {
     std::vfprintf(stderr, format, arguments);
     va_end(arguments);
     std::fputc('\n', stderr);
-    std::abort();
+    std::fflush(nullptr);
+    std::_Exit(EXIT_FAILURE);
 }
 
 }  // namespace emulated_cuda
