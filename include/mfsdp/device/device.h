@@ -38,6 +38,10 @@ class Device {
     /// seen and stay once a step has seen all of its shapes.
     [[nodiscard]] virtual std::int64_t working_bytes() const { return 0; }
 
+    /// What whoever runs should know of how operations are computed, one sentence a line: a library that declines a
+    /// shape, say. Complete once a step has seen all of its shapes.
+    [[nodiscard]] virtual std::string remarks() const { return {}; }
+
     [[nodiscard]] virtual OperationTable& operations() = 0;
 
     /// What the host issues from here to the matching end_range() stands under `name` in the records of a profiler.

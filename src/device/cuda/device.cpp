@@ -102,6 +102,11 @@ std::int64_t CudaDevice::working_bytes() const {
     return total;
 }
 
+std::string CudaDevice::remarks() const {
+    const FusedAttention* const fused = operations_.fused_attention();
+    return fused == nullptr ? std::string() : fused->remarks();
+}
+
 int device_count(std::string& reason) {
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);

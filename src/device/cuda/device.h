@@ -50,6 +50,7 @@ class CudaDevice final : public Device {
     void deallocate(std::byte* address, std::int64_t bytes) noexcept override;
     [[nodiscard]] std::byte* host_address(std::byte* /*address*/) const override { return nullptr; }
     [[nodiscard]] std::int64_t working_bytes() const override;
+    [[nodiscard]] std::string remarks() const override;
     [[nodiscard]] OperationTable& operations() override { return operations_; }
 
     void begin_range(const char* name) override { profiler_begin(name); }

@@ -8,7 +8,7 @@
 namespace mfsdp::device::cuda {
 
 /// Attention by a library that knows the GPU better than our own kernels. Which shapes it takes does not depend on
-/// anything but types and shapes, and forward and backward of one shape are taken both or neither.
+/// anything but types and shapes. Forward and backward are decided each by itself: log Z means the same in all.
 class FusedAttention {
   public:
     FusedAttention() = default;
@@ -19,8 +19,10 @@ class FusedAttention {
     /// False, and nothing is issued, if the library does not take this shape.
     [[nodiscard]] virtual bool forward(const Context& context, const AttentionForward& operation) = 0;
     [[nodiscard]] virtual bool backward(const Context& context, const AttentionBackward& operation) = 0;
-    /// "cuDNN 9.19".
+    /// "cuDNN 9.19.0".
     [[nodiscard]] virtual std::string description() const = 0;
+    /// See Device::remarks: what was declined so far.
+    [[nodiscard]] virtual std::string remarks() const = 0;
 };
 
 #ifndef MFSDP_CUDA_EMULATED

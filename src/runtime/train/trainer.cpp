@@ -84,6 +84,7 @@ class Trainer {
         step_begin_ = base::now_seconds();  // the first step's time is without the start-up
         for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
             run_step(step);
+            if (step == 1) log_remarks();
             if (due(config_.train.eval_interval, step)) run_evaluation(step);
             if (due(config_.train.sample_interval, step)) run_sample(step);
         }
@@ -102,6 +103,7 @@ class Trainer {
     void set_initial_weights();
     void announce();
     void run_step(std::int64_t step);
+    void log_remarks();
     void count_skip(std::int64_t step, const StepResult& result);
     void report(const RunPosition& position, const StepResult& result);
     void warn_of_failed_refresh(std::int64_t step, const RefreshFailures& failures);
@@ -283,6 +285,11 @@ void Trainer::announce() {
     }
     sinks_->metrics.write(run_record(config_, *plan_, device_->description(), loader_->samples_per_epoch()));
     sinks_->metrics.write(EventRecord{0, "start", utc_time(), {}});
+}
+
+void Trainer::log_remarks() {
+    const std::string remarks = device_->remarks();
+    if (sinks_ && !remarks.empty()) log_->info("device: " + remarks);
 }
 
 void Trainer::run_step(std::int64_t step) {
