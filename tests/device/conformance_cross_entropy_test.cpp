@@ -155,9 +155,10 @@ std::vector<Row> cross_entropy_rows() {
     for (const std::int64_t columns : {1, 7, 8, 512, 513, 4096}) add_log_sum_exp_rows(rows, {5, columns, 0, 5000}, 2.0);
     add_log_sum_exp_rows(rows, {1, 1003, 0, 1003}, 2.0);
     add_log_sum_exp_rows(rows, {40, 16, 16, 48}, 2.0);
-    add_log_sum_exp_rows(rows, {9, 100, 0, 100}, 1e4);  // far beyond where exp overflows
+    add_log_sum_exp_rows(rows, {2, 9001, 0, 9001}, 2.0);  // longer than what a GPU's block loads at once
+    add_log_sum_exp_rows(rows, {9, 100, 0, 100}, 1e4);    // far beyond where exp overflows
     for (const Panel& panel : {Panel{1, 1, 0, 1}, Panel{9, 50, 0, 200}, Panel{9, 50, 150, 200}, Panel{21, 33, 64, 97},
-                               Panel{3, 4096, 4096, 9000}}) {
+                               Panel{3, 4096, 4096, 9000}, Panel{2, 5001, 0, 5001}}) {
         add_cross_entropy_rows(rows, panel, some_ignored(panel.vocabulary), "some ignored");
     }
     add_cross_entropy_rows(rows, {6, 11, 0, 40}, all_ignored, "all ignored");

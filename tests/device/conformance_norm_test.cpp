@@ -235,6 +235,13 @@ std::vector<Row> norm_rows() {
         add_layer_norm_backward_row(rows, size.rows, size.columns, {.weight_wanted = false, .bias_wanted = false});
         add_rms_norm_backward_row(rows, size, {.weight_wanted = false});
     }
+    // Rows that take several vectors of each thread of a GPU's block, and some that none of its blocks can keep.
+    add_layer_norm_row(rows, 2, 16500, {});
+    add_rms_norm_row(rows, {2, 16500}, {.in_place = true});
+    add_layer_norm_backward_row(rows, 70, 600, {.accumulate = true});
+    add_rms_norm_backward_row(rows, {70, 600}, {.value = kHalf});
+    add_layer_norm_backward_row(rows, 1, 4104, {.accumulate = true});
+    add_rms_norm_backward_row(rows, {1, 8200}, {.in_place = true});
     for (const Rectangle& size : {Rectangle{1, 5, 1}, Rectangle{5, 16, 3}, Rectangle{40, 33, 4}}) {
         for (const DType value : {kFloat, kHalf}) {
             for (const bool in_place : {false, true}) {

@@ -175,6 +175,8 @@ std::vector<Row> optimizer_rows() {
         add_square_sum_row(rows, m, n, false);
     }
     add_square_sum_row(rows, 4, 6, true);
+    add_square_sum_row(rows, 1500, 2, false);
+    add_norm_row(rows, 1500, 2, 1.0);
     for (const DType dtype : {DType::bfloat16, DType::float16}) {
         for (const auto& [m, n] : {Rectangle{3, 7}, Rectangle{2, 5003}}) {
             add_norm_row(rows, m, n, 1.0, dtype);

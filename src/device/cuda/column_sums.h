@@ -23,31 +23,32 @@ struct RowBlocks {
     return {pieces_of(rows, rows_in_block), rows_in_block};
 }
 
-inline constexpr int kPartialRows = 16;
+inline constexpr int kMostPartialRows = 16;
 
-/// out[c] = sum over rows r of partial[r, c], rounded once. Threads with one threadIdx.y add every kPartialRows-th row.
+/// out[c] = sum over rows r of partial[r, c], rounded once. Threads with one threadIdx.y add every blockDim.y-th row.
 template <class To>
-__global__ void __launch_bounds__(kWarpSize* kPartialRows)
+__global__ void __launch_bounds__(kWarpSize* kMostPartialRows)
     sum_partials_kernel(To* out, const float* partial, std::int64_t rows, std::int64_t columns) {
-    MFSDP_SHARED(float, sums[kPartialRows][kWarpSize]);
+    MFSDP_SHARED(float, sums[kMostPartialRows][kWarpSize]);
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
     float sum = 0.0F;
     if (column < columns) {
         MFSDP_UNROLL_BY_4
-        for (std::int64_t row = threadIdx.y; row < rows; row += kPartialRows) sum += partial[row * columns + column];
+        for (std::int64_t row = threadIdx.y; row < rows; row += blockDim.y) sum += partial[row * columns + column];
     }
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y > 0 || column >= columns) return;
-    for (int y = 1; y < kPartialRows; ++y) sum += sums[y][threadIdx.x];
+    for (unsigned y = 1; y < blockDim.y; ++y) sum += sums[y][threadIdx.x];
     out[column] = rounded<To>(sum);
 }
 
 template <class To>
 void sum_partials(const Context& context, To* out, const float* partial, std::int64_t rows, std::int64_t columns) {
+    const auto down = static_cast<unsigned>(std::clamp<std::int64_t>(rows, 1, kMostPartialRows));
     launch_kernel(sum_partials_kernel<To>,
-                  Grid{static_cast<unsigned>(pieces_of(columns, kWarpSize)), dim3(kWarpSize, kPartialRows)},
-                  context.stream, out, partial, rows, columns);
+                  Grid{static_cast<unsigned>(pieces_of(columns, kWarpSize)), dim3(kWarpSize, down)}, context.stream,
+                  out, partial, rows, columns);
 }
 
 }  // namespace mfsdp::device::cuda

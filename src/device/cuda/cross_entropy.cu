@@ -13,6 +13,11 @@ namespace {
 constexpr int kLanes = kLanesOf<float>;
 /// Vectors of a row that a thread loads at once: a panel of kVocabularyPanelRows columns is one round.
 constexpr int kInFlight = 4;
+constexpr int kMostThreads = 256;
+
+[[nodiscard]] int threads_for_row(std::int64_t columns) {
+    return threads_for(pieces_of(columns, kLanes * kInFlight), kMostThreads);
+}
 
 /// A maximum and the sum of e^(x - maximum) over some of a row's values. While all of these are -infinity the sum is
 /// taken as if the maximum were 0, so that it is 0 and not NaN.
@@ -41,21 +46,22 @@ struct LogSumExpArguments {
     float* target_logit;
     const float* logits;
     const std::int32_t* targets;
-    std::int64_t columns, stride, panel_begin;
+    std::int64_t columns, row_stride, panel_begin;
     bool first, aligned;
 };
 
 /// One row to a block. Every thread folds its own columns as they come, so the row is read once; their sums are then
 /// brought to the row's maximum.
-__global__ void __launch_bounds__(kThreads) log_sum_exp_kernel(LogSumExpArguments arguments) {
+__global__ void __launch_bounds__(kMostThreads) log_sum_exp_kernel(LogSumExpArguments arguments) {
     const std::int64_t row = blockIdx.x, columns = arguments.columns;
-    const float* const values = arguments.logits + row * arguments.stride;
+    const float* const values = arguments.logits + row * arguments.row_stride;
     Exponentials own;
-    for (std::int64_t begin = threadIdx.x * kLanes; begin < columns; begin += kThreads * kLanes * kInFlight) {
+    const std::int64_t stride = blockDim.x * kLanes;  // between the vectors of a thread
+    for (std::int64_t begin = threadIdx.x * kLanes; begin < columns; begin += stride * kInFlight) {
         float loaded[kLanes * kInFlight];
         MFSDP_UNROLL
         for (int i = 0; i < kInFlight; ++i) {
-            const std::int64_t column = begin + i * kThreads * kLanes;
+            const std::int64_t column = begin + i * stride;
             Floats<kLanes> vector{};
             const bool whole = arguments.aligned && column + kLanes <= columns;
             if (whole) vector = load<kLanes>(values + column);
@@ -99,7 +105,7 @@ __global__ void __launch_bounds__(kLossThreads)
     loss_sum_kernel(double* loss_sum, std::int64_t* target_count, double* log_z_squares, const float* maximum,
                     const float* sum, const float* target_logit, const std::int32_t* targets, std::int64_t tokens) {
     double sums[3] = {0.0, 0.0, 0.0};  // losses, squares, number of tokens
-    for (std::int64_t i = threadIdx.x; i < tokens; i += kLossThreads) {
+    for (std::int64_t i = threadIdx.x; i < tokens; i += blockDim.x) {
         if (targets[i] == kIgnoredTarget) continue;
         const double log_sum_exp = log_z(maximum[i], sum[i]);
         sums[0] += static_cast<double>(static_cast<float>(log_sum_exp - static_cast<double>(target_logit[i])));
@@ -120,7 +126,7 @@ struct GradientArguments {
     const float* maximum;
     const float* sum;
     const std::int32_t* targets;
-    std::int64_t columns, stride, grad_stride, panel_begin;
+    std::int64_t columns, row_stride, grad_stride, panel_begin;
     float z_loss;
     bool aligned;
 };
@@ -134,10 +140,10 @@ struct GradientArguments {
 
 /// One row to a block. Elements are computed and rounded once each, also the target's, after its subtraction.
 template <class T>
-__global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(GradientArguments<T> arguments) {
+__global__ void __launch_bounds__(kMostThreads) cross_entropy_backward_kernel(GradientArguments<T> arguments) {
     MFSDP_SHARED(float, factor_of_row[1]);
     const std::int64_t row = blockIdx.x, columns = arguments.columns;
-    const float* const logits = arguments.logits + row * arguments.stride;
+    const float* const logits = arguments.logits + row * arguments.row_stride;
     T* const grad = arguments.grad + row * arguments.grad_stride;
     const bool ignored = arguments.targets[row] == kIgnoredTarget;
     const float maximum = arguments.maximum[row];
@@ -151,16 +157,17 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(Gradie
         return ignored ? 0.0F : difference;
     };
     const std::int64_t whole = arguments.aligned ? columns / kLanes * kLanes : 0;
-    for (std::int64_t begin = threadIdx.x * kLanes; begin < whole; begin += kThreads * kLanes * kInFlight) {
+    const std::int64_t stride = blockDim.x * kLanes;  // between the vectors of a thread
+    for (std::int64_t begin = threadIdx.x * kLanes; begin < whole; begin += stride * kInFlight) {
         Floats<kLanes> values[kInFlight]{};
         MFSDP_UNROLL
         for (int i = 0; i < kInFlight; ++i) {
-            const std::int64_t column = begin + i * kThreads * kLanes;
+            const std::int64_t column = begin + i * stride;
             if (column < whole) values[i] = load<kLanes>(logits + column);
         }
         MFSDP_UNROLL
         for (int i = 0; i < kInFlight; ++i) {
-            const std::int64_t column = begin + i * kThreads * kLanes;
+            const std::int64_t column = begin + i * stride;
             MFSDP_UNROLL
             for (int lane = 0; lane < kLanes; ++lane) {
                 values[i].lane[lane] = gradient(values[i].lane[lane], column + lane);
@@ -168,7 +175,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(Gradie
             if (column < whole) store(grad + column, values[i]);
         }
     }
-    for (std::int64_t column = whole + threadIdx.x; column < columns; column += kThreads) {
+    for (std::int64_t column = whole + threadIdx.x; column < columns; column += blockDim.x) {
         grad[column] = rounded<T>(gradient(logits[column], column));
     }
 }
@@ -183,12 +190,13 @@ void cross_entropy_backward(const Context& context, const CrossEntropyBackward& 
     arguments.sum = data<const float>(operation.sum);
     arguments.targets = data<const std::int32_t>(operation.targets);
     arguments.columns = logits.shape[1];
-    arguments.stride = logits.strides[0];
+    arguments.row_stride = logits.strides[0];
     arguments.grad_stride = grad.strides[0];
     arguments.panel_begin = operation.panel_begin;
     arguments.z_loss = operation.z_loss;
     arguments.aligned = is_aligned(logits, kLanes, true) && is_aligned(grad, kLanes, true);
-    launch_kernel(cross_entropy_backward_kernel<T>, Grid{static_cast<unsigned>(logits.shape[0]), kThreads},
+    launch_kernel(cross_entropy_backward_kernel<T>,
+                  Grid{static_cast<unsigned>(logits.shape[0]), static_cast<unsigned>(threads_for_row(logits.shape[1]))},
                   context.stream, arguments);
 }
 
@@ -203,20 +211,22 @@ void run(const Context& context, const LogSumExpUpdate& operation) {
     arguments.logits = data<const float>(logits);
     arguments.targets = data<const std::int32_t>(operation.targets);
     arguments.columns = logits.shape[1];
-    arguments.stride = logits.strides[0];
+    arguments.row_stride = logits.strides[0];
     arguments.panel_begin = operation.panel_begin;
     arguments.first = operation.first;
     arguments.aligned = is_aligned(logits, kLanes, true);
-    launch_kernel(log_sum_exp_kernel, Grid{static_cast<unsigned>(logits.shape[0]), kThreads}, context.stream,
-                  arguments);
+    launch_kernel(log_sum_exp_kernel,
+                  Grid{static_cast<unsigned>(logits.shape[0]), static_cast<unsigned>(threads_for_row(logits.shape[1]))},
+                  context.stream, arguments);
 }
 
 void run(const Context& context, const LossSum& operation) {
-    launch_kernel(loss_sum_kernel, Grid{1, kLossThreads}, context.stream, data<double>(operation.loss_sum),
+    const std::int64_t tokens = operation.maximum.shape[0];
+    const Grid grid{1, static_cast<unsigned>(threads_for(tokens, kLossThreads))};
+    launch_kernel(loss_sum_kernel, grid, context.stream, data<double>(operation.loss_sum),
                   data<std::int64_t>(operation.target_count), data<double>(operation.log_z_squares),
                   data<const float>(operation.maximum), data<const float>(operation.sum),
-                  data<const float>(operation.target_logit), data<const std::int32_t>(operation.targets),
-                  operation.maximum.shape[0]);
+                  data<const float>(operation.target_logit), data<const std::int32_t>(operation.targets), tokens);
 }
 
 void run(const Context& context, const CrossEntropyBackward& operation) {

@@ -75,13 +75,13 @@ __device__ inline int sum_of_lower_lanes(int value) {
 __global__ void __launch_bounds__(kSelectThreads)
     select_tokens_kernel(TokenLists lists, const std::int32_t* ids, std::int64_t tokens, std::int64_t row_begin,
                          std::int64_t rows) {
-    constexpr int kWarps = kSelectThreads / kWarpSize;
-    MFSDP_SHARED(int, totals[2][kWarps]);
+    MFSDP_SHARED(int, totals[2][kSelectThreads / kWarpSize]);
+    const int warps = static_cast<int>(blockDim.x) / kWarpSize;
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-    for (std::int64_t row = threadIdx.x; row < rows; row += kSelectThreads) lists.count[row] = 0;
+    for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) lists.count[row] = 0;
     int kept = 0;
     int parity = 0;  // totals of one tile are read while those of the next are written
-    for (std::int64_t tile = 0; tile < tokens; tile += kSelectThreads * kIdsPerThread, parity ^= 1) {
+    for (std::int64_t tile = 0; tile < tokens; tile += blockDim.x * kIdsPerThread, parity ^= 1) {
         const std::int64_t first = tile + static_cast<std::int64_t>(threadIdx.x) * kIdsPerThread;
         std::int64_t keys[kIdsPerThread];
         int found = 0;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kSelectThreads)
         if (threadIdx.x % kWarpSize == kWarpSize - 1) totals[parity][warp] = lower + found;
         __syncthreads();
         int place = kept + lower;
-        for (int i = 0; i < kWarps; ++i) {
+        for (int i = 0; i < warps; ++i) {
             if (i < warp) place += totals[parity][i];
             kept += totals[parity][i];
         }
@@ -215,7 +215,8 @@ TokenLists list_tokens(const Context& context, const EmbeddingBackward& operatio
     std::byte* const base = context.scratch.reserve(plan.bytes());
     const TokenLists lists{keys.at(base),  places.at(base), sorted.at(base),
                            begin.at(base), count.at(base),  kept.at(base)};
-    launch_kernel(select_tokens_kernel, Grid{1, kSelectThreads}, context.stream, lists,
+    const int select_threads = threads_for(pieces_of(tokens, kIdsPerThread), kSelectThreads);
+    launch_kernel(select_tokens_kernel, Grid{1, static_cast<unsigned>(select_threads)}, context.stream, lists,
                   data<const std::int32_t>(operation.ids), tokens, operation.row_begin, rows);
     launch_kernel(sort_tokens_kernel, Grid{static_cast<unsigned>(pieces_of(tokens, kThreads)), kThreads},
                   context.stream, lists);

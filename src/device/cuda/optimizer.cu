@@ -84,16 +84,17 @@ constexpr int kSumThreads = 1024;
 
 __global__ void __launch_bounds__(kSumThreads) frobenius_norm_kernel(double* norm, SquareSums squares) {
     double sum[1] = {0.0};
-    for (std::int64_t row = threadIdx.x; row < squares.rows; row += kSumThreads) sum[0] += squares.row(row);
+    for (std::int64_t row = threadIdx.x; row < squares.rows; row += blockDim.x) sum[0] += squares.row(row);
     sum_over_row(sum);
     if (threadIdx.x == 0) *norm = sqrt(sum[0]);
 }
 
 __global__ void __launch_bounds__(kSumThreads) exact_sum_kernel(std::int64_t* words, SquareSums squares) {
     MFSDP_SHARED(unsigned long long, added[ExactSum::kWords + 1]);  // the last one counts rows that are not finite
+    static_assert(ExactSum::kWords < kWarpSize);
     if (threadIdx.x <= ExactSum::kWords) added[threadIdx.x] = 0;
     __syncthreads();
-    for (std::int64_t row = threadIdx.x; row < squares.rows; row += kSumThreads) {
+    for (std::int64_t row = threadIdx.x; row < squares.rows; row += blockDim.x) {
         const double sum = squares.row(row);
         if (sum < INFINITY) {  // false for NaN
             add_exactly(added, sum);
@@ -186,8 +187,8 @@ void run(const Context& context, const MomentumUpdate& operation) {
 void run(const Context& context, const FrobeniusNorm& operation) {
     with_float_type(operation.in.dtype, [&](auto type) {
         const SquareSums squares = sum_squares<ElementOf<decltype(type)>>(context, operation.in);
-        launch_kernel(frobenius_norm_kernel, Grid{1, kSumThreads}, context.stream, data<double>(operation.norm),
-                      squares);
+        launch_kernel(frobenius_norm_kernel, Grid{1, static_cast<unsigned>(threads_for(squares.rows, kSumThreads))},
+                      context.stream, data<double>(operation.norm), squares);
     });
 }
 
@@ -211,7 +212,8 @@ void run(const Context& context, const WeightUpdate& operation) {
 
 void run(const Context& context, const SquareSum& operation) {
     const SquareSums squares = sum_squares<float>(context, operation.in);
-    launch_kernel(exact_sum_kernel, Grid{1, kSumThreads}, context.stream, data<std::int64_t>(operation.words), squares);
+    launch_kernel(exact_sum_kernel, Grid{1, static_cast<unsigned>(threads_for(squares.rows, kSumThreads))},
+                  context.stream, data<std::int64_t>(operation.words), squares);
 }
 
 }  // namespace mfsdp::device::cuda

@@ -8,9 +8,17 @@
 
 #include "device/cuda/launch.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace mfsdp::device::cuda {
+
+/// Threads of a block that has `count` pieces of work: a power of two from a warp up to `most`.
+[[nodiscard]] inline int threads_for(std::int64_t count, int most) {
+    const auto wanted = static_cast<std::uint64_t>(std::clamp<std::int64_t>(count, kWarpSize, most));
+    return static_cast<int>(std::bit_ceil(wanted));
+}
 
 struct Plus {
     template <class V>
