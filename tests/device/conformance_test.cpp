@@ -49,9 +49,9 @@ std::vector<Backend> backends() {
                           }});
     }
 #ifdef MFSDP_EMULATED_CUDA_MODULE
-    result.push_back({"emulated cuda", {1}, [](int) { return test::make_emulated_cuda_device(); }});
+    result.push_back({"emulated cuda", {1}, [](int) { return mfsdp::test::make_emulated_cuda_device(); }});
     result.push_back({"emulated cuda with late streams and threads from the last one", {1}, [](int) {
-                          return test::make_emulated_cuda_device("asynchronous=1,backwards=1");
+                          return mfsdp::test::make_emulated_cuda_device("asynchronous=1,backwards=1");
                       }});
 #endif
     if (has_gpu()) result.push_back({"cuda", {1}, [](int) { return make_cuda_device({}); }});

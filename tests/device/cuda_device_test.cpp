@@ -16,9 +16,9 @@ namespace mfsdp::device {
 
 namespace {
 
-using test::configure_emulated_cuda;
-using test::make_emulated_cuda_device;
-using test::message_of;
+using mfsdp::test::configure_emulated_cuda;
+using mfsdp::test::make_emulated_cuda_device;
+using mfsdp::test::message_of;
 using test::same_bits;
 
 std::string asynchronous(std::uint64_t seed) { return "asynchronous=1,seed=" + std::to_string(seed); }
@@ -69,7 +69,7 @@ TEST_CASE("memory of the CUDA device is aligned, out of the host's reach, and re
             "weights 1000");
         const Buffer rest(*device, ledger, MemoryCategory::state, 99000);
     }
-    CHECK(test::emulated_cuda_leaks().empty());
+    CHECK(mfsdp::test::emulated_cuda_leaks().empty());
 }
 
 TEST_CASE("a CUDA call that fails is a DeviceError with the call and the library's text") {
@@ -275,28 +275,31 @@ TEST_CASE("a product on the CUDA device has the same bits alone, in a batch of a
         launch(bench.stream(), Copy{narrow, wide});
         return narrow;
     };
+    const auto bits = [&](const Tensor& tensor) {
+        return bench.fetch<std::int32_t>(Tensor::dense(tensor.data, DType::int32, {tensor.bytes() / 4}));
+    };
+    const auto matrix = [](const Tensor& batch, std::int64_t i) {
+        Tensor result = batch.slice(0, i, 1);
+        result.rank = 2;
+        result.shape = {batch.shape[1], batch.shape[2]};
+        result.strides = {batch.strides[1], batch.strides[2]};
+        return result;
+    };
     const auto multiply = [&](std::int64_t offset) {
         const Tensor a = stored(kBatch * kM * k, 1, offset).reshape({kBatch, kM, k});
         const Tensor b = stored(kBatch * k * kN, 2, offset).reshape({kBatch, k, kN});
         const Tensor out = bench.reserve(out_type, kBatch * kM * kN, offset).reshape({kBatch, kM, kN});
+        std::vector<std::vector<std::int32_t>> results;
         launch(bench.stream(), Matmul{out, a, b});
-        std::vector<std::vector<std::byte>> results{
-            bench.fetch<std::byte>(Tensor::dense(out.data, DType::int32, {out.bytes() / 4}))};
-        for (std::int64_t first = 0; first + 2 <= kBatch; ++first) {  // in batches of two, and alone
+        results.push_back(bits(out));
+        for (std::int64_t first = 0; first + 2 <= kBatch; ++first) {
             launch(bench.stream(), Matmul{out.slice(0, first, 2), a.slice(0, first, 2), b.slice(0, first, 2)});
         }
-        results.push_back(bench.fetch<std::byte>(Tensor::dense(out.data, DType::int32, {out.bytes() / 4})));
+        results.push_back(bits(out));
         for (std::int64_t i = 0; i < kBatch; ++i) {
-            const auto matrix = [&](const Tensor& t) {
-                Tensor result = t.slice(0, i, 1);
-                result.rank = 2;
-                result.shape = {t.shape[1], t.shape[2]};
-                result.strides = {t.strides[1], t.strides[2]};
-                return result;
-            };
-            launch(bench.stream(), Matmul{matrix(out), matrix(a), matrix(b)});
+            launch(bench.stream(), Matmul{matrix(out, i), matrix(a, i), matrix(b, i)});
         }
-        results.push_back(bench.fetch<std::byte>(Tensor::dense(out.data, DType::int32, {out.bytes() / 4})));
+        results.push_back(bits(out));
         return results;
     };
     const auto aligned = multiply(0), shifted = multiply(1);

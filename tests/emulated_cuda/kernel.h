@@ -41,7 +41,7 @@ struct ThreadView {
 };
 
 /// The running thread; null outside kernels.
-extern thread_local ThreadView* current __attribute__((tls_model("initial-exec")));
+extern thread_local ThreadView* current;
 
 /// Runs `thread` for every thread of the grid, on `stream`. The errors are those of a real launch.
 [[nodiscard]] cudaError_t launch(dim3 blocks, dim3 threads, std::size_t shared_bytes, cudaStream_t stream,
