@@ -357,7 +357,8 @@ struct ScoreGradient {
 }
 
 template <int kTile, int kDimension, class T>
-__global__ void __launch_bounds__(kThreads) grad_query_kernel(Heads<T> grad_query, BackwardInputs<T> in, Sizes sizes) {
+__global__ void __launch_bounds__(kThreads, 1)
+    grad_query_kernel(Heads<T> grad_query, BackwardInputs<T> in, Sizes sizes) {
     using L = Layout<kTile, kDimension>;
     MFSDP_DYNAMIC_SHARED(float, shared);
     TileCutter cutter{shared};
