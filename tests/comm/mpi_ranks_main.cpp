@@ -1,10 +1,12 @@
-// Real processes: `mpirun -np N mpi_ranks MODE`. Exit 0 if all is well, 1 with a sentence if not; the modes in which a
-// rank fails end the whole job with code 6.
+// Real processes: `mpirun -np N mpi_ranks MODE [MODULE]`. Exit 0 if all is well, 1 with a sentence if not; the modes in
+// which a rank fails end the whole job with code 6. With MODULE, a library of the CUDA backend, tensors lie on its
+// devices, one for each rank, and move by NCCL.
 #include "mfsdp/base/error.h"
 #include "mfsdp/comm/builders/builders.h"
 #include "mfsdp/comm/executor.h"
 #include "mfsdp/comm/startup_comparison.h"
 #include "mfsdp/device/cpu_device.h"
+#include "mfsdp/device/cuda_device.h"
 
 #include "support/movement_cases.h"
 #include "support/movement_data.h"
@@ -26,40 +28,66 @@ void require(bool condition, const std::string& what) {
     if (!condition) throw InternalError("mpi_ranks: " + what);
 }
 
-void run_movement(Communicator& communicator, device::Device& device, Executor& executor, const Movement& movement,
+/// What moves on a rank, and by what.
+struct Transport {
+    std::unique_ptr<device::Device> device;
+    std::unique_ptr<Executor> executor;
+    SumAlgorithm sum = SumAlgorithm::direct;
+};
+
+Transport make_transport(Communicator& communicator, const std::string& module, double timeout_seconds) {
+    Transport transport;
+    if (module.empty()) {
+        transport.device = device::make_cpu_device({});
+        transport.executor = make_progress_executor(communicator, *transport.device, {timeout_seconds});
+        return transport;
+    }
+    transport.device = device::make_cuda_device({.ordinal = communicator.rank(), .module_path = module});
+    NcclExecutorOptions options;
+    options.timeout_seconds = timeout_seconds;
+    options.module_path = module;
+    options.give_up = [&communicator](const std::string& reason) {
+        std::fprintf(stderr, "%s\n", reason.c_str());
+        communicator.abort(6);
+    };
+    transport.executor = make_nccl_executor(communicator, *transport.device, options);
+    transport.sum = SumAlgorithm::grouped;
+    return transport;
+}
+
+void run_movement(Communicator& communicator, const Transport& transport, const Movement& movement,
                   GatherAlgorithm algorithm, std::int64_t& compared) {
     const int rank = communicator.rank();
     const BuildOptions options{20};
     const TransferSchedule schedule = movement.combine == Combine::sum
-                                          ? build_direct_sum(movement, rank, options)
+                                          ? build_sum(transport.sum, movement, rank, options)
                                           : build_gather(algorithm, movement, rank, options);
     const std::array<const TransferSchedule*, 1> list{&schedule};
     compare_message_lists(communicator, list);
-    test::MovementData data(device, movement, rank, schedule.scratch_bytes);
+    test::MovementData data(*transport.device, movement, rank, schedule.scratch_bytes);
     for (const Lane lane : {Lane::gather, Lane::reduce}) {
         data.fill();
-        executor.start(schedule, lane, data.buffers(), {}).wait();
+        transport.executor->start(schedule, lane, data.buffers(), {}).wait();
         require(data.wrong_elements() == 0,
                 "wrong elements on rank " + std::to_string(rank) + " after " + movement.name);
         compared += data.compared_elements();
     }
 }
 
-void move_and_compare(Communicator& communicator) {
+void move_and_compare(Communicator& communicator, const std::string& module) {
     const int ranks = communicator.size();
-    const auto cpu = device::make_cpu_device({});
-    const auto executor = make_progress_executor(communicator, *cpu, {30.0});
+    const Transport transport = make_transport(communicator, module, 30.0);
     communicator.set_timeout_seconds(30.0);
     std::int64_t compared = 0;
     for (const test::GroupShape& shape : test::group_shapes(ranks)) {
         for (const GatherAlgorithm algorithm : {GatherAlgorithm::direct, GatherAlgorithm::ring}) {
-            run_movement(communicator, *cpu, *executor, test::gather_movement(shape), algorithm, compared);
+            run_movement(communicator, transport, test::gather_movement(shape), algorithm, compared);
         }
         for (const bool accumulate : {false, true}) {
             const Movement owner = test::sum_movement(shape, (ranks + 1) / 2, accumulate);
-            run_movement(communicator, *cpu, *executor, owner, GatherAlgorithm::direct, compared);
+            run_movement(communicator, transport, owner, GatherAlgorithm::direct, compared);
             const Movement all = test::replicated_sum_movement(shape, ranks, accumulate);
-            run_movement(communicator, *cpu, *executor, all, GatherAlgorithm::direct, compared);
+            run_movement(communicator, transport, all, GatherAlgorithm::direct, compared);
         }
     }
     require(compared > 50, "compared " + std::to_string(compared) + " elements only");
@@ -76,18 +104,18 @@ void move_and_compare(Communicator& communicator) {
 }
 
 // A sum and a gather at once, again and again, while rank 0 ends in `misbehave` after a while.
-void run_until_failure(Communicator& communicator, double timeout_seconds, const std::function<void()>& misbehave) {
+void run_until_failure(Communicator& communicator, const std::string& module, double timeout_seconds,
+                       const std::function<void()>& misbehave) {
     test::GroupShape shape;
     for (int rank = 0; rank < communicator.size(); ++rank) shape.sizes.push_back({20000});
     const Movement movement = test::sum_movement(shape, communicator.size(), true);
-    const auto cpu = device::make_cpu_device({});
-    TransferSchedule schedule = build_direct_sum(movement, communicator.rank(), {4096});
-    test::MovementData data(*cpu, movement, communicator.rank(), schedule.scratch_bytes);
-    const auto executor = make_progress_executor(communicator, *cpu, {timeout_seconds});
+    const Transport transport = make_transport(communicator, module, timeout_seconds);
+    const TransferSchedule schedule = build_sum(transport.sum, movement, communicator.rank(), {4096});
+    test::MovementData data(*transport.device, movement, communicator.rank(), schedule.scratch_bytes);
     try {
         for (int repeat = 0;; ++repeat) {
             if (repeat == 10 && communicator.rank() == communicator.size() - 1) misbehave();
-            executor->start(schedule, Lane::reduce, data.buffers(), {}).wait();
+            transport.executor->start(schedule, Lane::reduce, data.buffers(), {}).wait();
         }
     } catch (const Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
@@ -145,13 +173,13 @@ void measure(Communicator& communicator) {
     }
 }
 
-int run(const std::string& mode) {
+int run(const std::string& mode, const std::string& module) {
     const std::unique_ptr<Communicator> communicator = make_mpi_communicator();
     const std::map<std::string, std::function<void()>> modes{
-        {"move", [&] { move_and_compare(*communicator); }},
-        {"abort", [&] { run_until_failure(*communicator, 600.0, [&] { communicator->abort(6); }); }},
-        {"stop", [&] { run_until_failure(*communicator, 1.0, [] { raise(SIGSTOP); }); }},
-        {"kill", [&] { run_until_failure(*communicator, 600.0, [] { raise(SIGKILL); }); }},
+        {"move", [&] { move_and_compare(*communicator, module); }},
+        {"abort", [&] { run_until_failure(*communicator, module, 600.0, [&] { communicator->abort(6); }); }},
+        {"stop", [&] { run_until_failure(*communicator, module, 1.0, [] { raise(SIGSTOP); }); }},
+        {"kill", [&] { run_until_failure(*communicator, module, 600.0, [] { raise(SIGKILL); }); }},
         {"exchange", [&] { exchange_without_answer(*communicator); }},
         {"measure", [&] { measure(*communicator); }},
     };
@@ -171,7 +199,7 @@ int run(const std::string& mode) {
 int main(int argc, char** argv) {
     ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);  // more ranks than cores
     try {
-        return run(argc == 2 ? argv[1] : "");
+        return run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
     } catch (const Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return static_cast<int>(error.code());

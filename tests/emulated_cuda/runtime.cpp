@@ -7,6 +7,7 @@
 #include "emulated_cuda/kernel.h"
 #include "emulated_cuda/streams.h"
 
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -216,6 +217,10 @@ void synchronize_all() {
 
 thread_local int current_device = 0;
 
+// See mfsdp_emulated_cuda_count.
+std::atomic<long long> waits{0};
+std::atomic<long long> allocations{0};
+
 std::atomic<std::uint64_t> streams_made{0};
 
 }  // namespace
@@ -262,6 +267,13 @@ using namespace emulated_cuda;
     if (const cudaError_t planned = planned_failure(__func__); planned != cudaSuccess) return planned
 
 void mfsdp_emulated_cuda_configure(const char* text) { apply_all(settings(), text); }
+
+long long mfsdp_emulated_cuda_count(const char* what) {
+    const std::string_view name(what);
+    if (name == "waits") return waits;
+    if (name != "allocations") fail("nothing called %s is counted", what);
+    return allocations;
+}
 
 const char* mfsdp_emulated_cuda_leaks() {
     static std::string text;
@@ -321,6 +333,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 cudaError_t cudaMalloc(void** address, std::size_t bytes) {
     MFSDP_EMULATED_CALL();
+    ++allocations;
     *address = registry().allocate(MemoryKind::device, bytes);
     return *address != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -328,6 +341,7 @@ cudaError_t cudaMalloc(void** address, std::size_t bytes) {
 cudaError_t cudaFree(void* address) {
     MFSDP_EMULATED_CALL();
     if (address == nullptr) return cudaSuccess;
+    ++allocations;
     synchronize_all();
     registry().free(MemoryKind::device, address, __func__);
     return cudaSuccess;
@@ -336,6 +350,7 @@ cudaError_t cudaFree(void* address) {
 cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
     MFSDP_EMULATED_CALL();
     if (flags != cudaHostAllocDefault) fail("cudaHostAlloc: flags %u are not emulated", flags);
+    ++allocations;
     *address = registry().allocate(MemoryKind::pinned, bytes);
     return *address != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -343,6 +358,7 @@ cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
 cudaError_t cudaFreeHost(void* address) {
     MFSDP_EMULATED_CALL();
     if (address == nullptr) return cudaSuccess;
+    ++allocations;
     synchronize_all();
     registry().free(MemoryKind::pinned, address, __func__);
     return cudaSuccess;
@@ -412,7 +428,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     MFSDP_EMULATED_CALL();
-    queue(stream, __func__).synchronize();
+    StreamQueue& waited = queue(stream, __func__);
+    if (!waited.is_idle()) ++waits;
+    waited.synchronize();
     return cudaSuccess;
 }
 
@@ -470,6 +488,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     MFSDP_EMULATED_CALL();
     EventState& state = event_state(event, __func__);
+    if (!state.is_reached()) ++waits;
     state.wait(state.recorded());
     return cudaSuccess;
 }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 namespace mfsdp::test {
 
@@ -63,7 +64,7 @@ float expected_value(const comm::Movement& movement, std::int64_t group_element)
 }
 
 MovementData::MovementData(device::Device& device, const comm::Movement& movement, int rank, std::int64_t scratch_bytes)
-    : device_(device), movement_(movement), rank_(rank), bytes_(comm::kBufferRoles, 0) {
+    : device_(device), movement_(movement), rank_(rank), bytes_(comm::kBufferRoles, 0), images_(comm::kBufferRoles) {
     const auto index = static_cast<std::size_t>(rank);
     // A little more than needed, to see writes past the end.
     constexpr std::int64_t kSlack = 64;
@@ -80,33 +81,64 @@ MovementData::~MovementData() {
 }
 
 void MovementData::allocate(comm::BufferRole role, std::int64_t bytes) {
+    bytes = (bytes + 3) / 4 * 4;
     buffers_[role] = device_.allocate(bytes);
     bytes_[static_cast<std::size_t>(role)] = bytes;
+    images_[static_cast<std::size_t>(role)].resize(static_cast<std::size_t>(bytes));
 }
 
-std::byte* MovementData::host(comm::BufferRole role) const { return device_.host_address(buffers_[role]); }
+void MovementData::upload() const {
+    for (std::size_t role = 0; role < bytes_.size(); ++role) {
+        if (bytes_[role] == 0) continue;
+        if (std::byte* const host = device_.host_address(buffers_.base[role]); host != nullptr) {
+            std::memcpy(host, images_[role].data(), images_[role].size());
+            continue;
+        }
+        const std::unique_ptr<device::Stream> stream = device_.make_stream();
+        device::launch(*stream, device::CopyFromHost{device::Tensor::dense(buffers_.base[role], device::DType::int32,
+                                                                           {bytes_[role] / 4}),
+                                                     images_[role].data()});
+        stream->synchronize();
+    }
+}
+
+std::vector<std::byte> MovementData::download(comm::BufferRole role) const {
+    const auto index = static_cast<std::size_t>(role);
+    std::vector<std::byte> values(static_cast<std::size_t>(bytes_[index]));
+    if (const std::byte* const host = device_.host_address(buffers_[role]); host != nullptr) {
+        std::memcpy(values.data(), host, values.size());
+        return values;
+    }
+    const std::unique_ptr<device::Stream> stream = device_.make_stream();
+    device::launch(
+        *stream, device::CopyToHost{values.data(),
+                                    device::Tensor::dense(buffers_[role], device::DType::int32, {bytes_[index] / 4})});
+    stream->synchronize();
+    return values;
+}
 
 void MovementData::fill() {
     const auto index = static_cast<std::size_t>(rank_);
     for (std::size_t role = 0; role < bytes_.size(); ++role) {
         for (std::int64_t i = 0; i < bytes_[role] / 4; ++i) {
-            store(host(static_cast<comm::BufferRole>(role)), device::DType::float32, i, kMark);
+            store(image(static_cast<comm::BufferRole>(role)), device::DType::float32, i, kMark);
         }
     }
     const bool sums = movement_.combine == comm::Combine::sum;
     for (const comm::Piece& piece : movement_.from.pieces[index]) {
         for (std::int64_t i = 0; i < piece.count; ++i) {
-            store(host(movement_.from.buffer), movement_.dtype, piece.local_offset + i,
+            store(image(movement_.from.buffer), movement_.dtype, piece.local_offset + i,
                   value_of(sums ? rank_ : -1, piece.group_offset + i));
         }
     }
-    if (!sums || !movement_.accumulate) return;
     for (const comm::Piece& piece : movement_.to.pieces[index]) {
+        if (!sums || !movement_.accumulate) break;
         for (std::int64_t i = 0; i < piece.count; ++i) {
-            store(host(movement_.to.buffer), device::DType::float32, piece.local_offset + i,
+            store(image(movement_.to.buffer), device::DType::float32, piece.local_offset + i,
                   value_of(-2, piece.group_offset + i));
         }
     }
+    upload();
 }
 
 std::int64_t MovementData::wrong_elements() const {
@@ -121,9 +153,10 @@ std::int64_t MovementData::wrong_elements() const {
             store(expected.data(), dtype, piece.local_offset + i, expected_value(movement_, piece.group_offset + i));
         }
     }
+    const std::vector<std::byte> held = download(movement_.to.buffer);
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < elements / 2 * 2; ++i) {
-        wrong += bits_at(host(movement_.to.buffer), dtype, i) == bits_at(expected.data(), dtype, i) ? 0 : 1;
+        wrong += bits_at(held.data(), dtype, i) == bits_at(expected.data(), dtype, i) ? 0 : 1;
     }
     return wrong;
 }

@@ -18,7 +18,7 @@ namespace mfsdp::test {
 /// (bfloat16 leaves and copies have the upper half of value_of).
 [[nodiscard]] float expected_value(const comm::Movement& movement, std::int64_t group_element);
 
-/// One rank's real buffers for a movement of float32 or bfloat16, filled, on a device that the host can reach.
+/// One rank's real buffers for a movement of float32 or bfloat16, filled.
 class MovementData {
   public:
     MovementData(device::Device& device, const comm::Movement& movement, int rank, std::int64_t scratch_bytes);
@@ -35,12 +35,16 @@ class MovementData {
 
   private:
     void allocate(comm::BufferRole role, std::int64_t bytes);
-    [[nodiscard]] std::byte* host(comm::BufferRole role) const;
+    /// Between the device's buffers and their images: directly, or by copies where the host cannot reach the device.
+    void upload() const;
+    [[nodiscard]] std::vector<std::byte> download(comm::BufferRole role) const;
+    [[nodiscard]] std::byte* image(comm::BufferRole role) { return images_[static_cast<std::size_t>(role)].data(); }
 
     device::Device& device_;
     const comm::Movement& movement_;
     int rank_;
     std::vector<std::int64_t> bytes_;
+    std::vector<std::vector<std::byte>> images_;
     comm::TransferBuffers buffers_;
 };
 
