@@ -23,7 +23,7 @@
 //
 // Arguments are numbered in the order of the list. An argument that is read and written is `in_out`; an operation in
 // place is a row whose `make` uses one such argument twice. To add an operation: rows for it; a test counts them. To
-// add a backend: one line in `backends()`.
+// add a backend: one line in the functions below.
 
 #include "mfsdp/device/device.h"
 #include "mfsdp/device/tensor.h"
@@ -121,7 +121,11 @@ struct Backend {
     std::vector<int> threads;  ///< the bits must not depend on which
     std::function<std::unique_ptr<Device>(int threads)> make;
 };
-[[nodiscard]] std::vector<Backend> backends();
+[[nodiscard]] std::vector<Backend> cpu_backends();
+/// Empty, with a warning, in builds without a CUDA toolkit.
+[[nodiscard]] std::vector<Backend> emulated_cuda_backends();
+/// The GPU of this machine through the library beside this program; empty, with a warning, where there is none.
+[[nodiscard]] std::vector<Backend> gpu_backends();
 
 // One function for each header of operations, in conformance_<header>_test.cpp.
 [[nodiscard]] std::vector<Row> matmul_rows();

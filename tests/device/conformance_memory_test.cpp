@@ -174,7 +174,7 @@ bool PlacedArgument::intact() const {
 }
 
 TEST_CASE("a placed argument notices a write beside its elements and a write to what is only read") {
-    const auto device = backends().front().make(1);
+    const auto device = cpu_backends().front().make(1);
     const auto stream = device->make_stream();
     MemoryLedger ledger;
     const auto access = GENERATE(Access::read, Access::write);

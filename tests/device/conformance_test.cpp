@@ -19,24 +19,7 @@
 
 namespace mfsdp::device::conformance {
 
-namespace {
-
-/// Whether a GPU can be used through the CUDA backend beside this program. Looked up once.
-bool has_gpu() {
-    static const bool result = [] {
-        try {
-            return cuda_device_count({}) > 0;
-        } catch (const ConfigError& reason) {
-            WARN("backend cuda: skipped, " << reason.what());
-            return false;
-        }
-    }();
-    return result;
-}
-
-}  // namespace
-
-std::vector<Backend> backends() {
+std::vector<Backend> cpu_backends() {
     std::vector<Backend> result{
         {"cpu", {1, 2, 3, 4, 8}, [](int threads) { return make_cpu_device({.threads = threads}); }},
         {"cpu with guarded addresses",
@@ -48,14 +31,29 @@ std::vector<Backend> backends() {
                               return make_cpu_device({.threads = threads, .products = ProductKernel::onednn});
                           }});
     }
-#ifdef MFSDP_EMULATED_CUDA_MODULE
-    result.push_back({"emulated cuda", {1}, [](int) { return mfsdp::test::make_emulated_cuda_device(); }});
-    result.push_back({"emulated cuda with late streams and threads from the last one", {1}, [](int) {
-                          return mfsdp::test::make_emulated_cuda_device("asynchronous=1,backwards=1");
-                      }});
-#endif
-    if (has_gpu()) result.push_back({"cuda", {1}, [](int) { return make_cuda_device({}); }});
     return result;
+}
+
+std::vector<Backend> emulated_cuda_backends() {
+#ifdef MFSDP_EMULATED_CUDA_MODULE
+    return {{"emulated cuda", {1}, [](int) { return mfsdp::test::make_emulated_cuda_device(); }},
+            {"emulated cuda with late streams and threads from the last one", {1}, [](int) {
+                 return mfsdp::test::make_emulated_cuda_device("asynchronous=1,backwards=1");
+             }}};
+#else
+    WARN("backend emulated cuda: skipped, this build has no CUDA toolkit");
+    return {};
+#endif
+}
+
+std::vector<Backend> gpu_backends() {
+    try {
+        (void)cuda_device_count({});
+    } catch (const ConfigError& reason) {
+        WARN("backend cuda: skipped, " << reason.what());
+        return {};
+    }
+    return {{"cuda", {1}, [](int) { return make_cuda_device({}); }}};
 }
 
 Filling normal(double standard_deviation) {
@@ -253,16 +251,9 @@ void check_row(const Backend& backend, std::span<const std::unique_ptr<Device>> 
     }
 }
 
-template <class... Ops>
-std::vector<std::string_view> names(const OperationSlots<Ops...>*) {
-    return {Ops::kName...};
-}
-
-}  // namespace
-
-TEST_CASE("every operation agrees with its reference on every backend, with bits that depend on values alone") {
+void check_backends(const std::vector<Backend>& backends) {
     const std::vector<Row> rows = all_rows();
-    for (const Backend& backend : backends()) {
+    for (const Backend& backend : backends) {
         std::vector<std::unique_ptr<Device>> devices;
         for (const int threads : backend.threads) devices.push_back(backend.make(threads));
         for (const Row& row : rows) {
@@ -270,6 +261,26 @@ TEST_CASE("every operation agrees with its reference on every backend, with bits
             check_row(backend, devices, row);
         }
     }
+}
+
+template <class... Ops>
+std::vector<std::string_view> names(const OperationSlots<Ops...>*) {
+    return {Ops::kName...};
+}
+
+}  // namespace
+
+// A test for each kind of hardware, so that they run at the same time. Bits depend on values alone: not on the number
+// of threads, not on where arguments lie.
+TEST_CASE("every operation agrees with its reference on the CPU, with bits that depend on values alone") {
+    check_backends(cpu_backends());
+}
+TEST_CASE(
+    "every operation agrees with its reference on the emulated CUDA device, with bits that depend on values alone") {
+    check_backends(emulated_cuda_backends());
+}
+TEST_CASE("every operation agrees with its reference on the GPU, with bits that depend on values alone") {
+    check_backends(gpu_backends());
 }
 
 TEST_CASE("every operation of the table has a conformance row, and no row is there twice") {

@@ -9,6 +9,8 @@ namespace mfsdp::device {
 
 namespace {
 
+constexpr int kAnyFailure = -1;
+
 struct Check {
     const char* name;
     const char* sentence;
@@ -38,7 +40,7 @@ TEST_CASE("the emulated CUDA device notices every planted mistake") {
         {"partial_mask", "only full masks of warps are emulated, got 0000ffff", 1},
         {"absent_lane", "reads from lane 16, which takes no part", 1},
         {"too_many_threads", "invalid configuration argument", 1},
-        {"stack_overflow", "", 128 + 11},
+        {"stack_overflow", "", kAnyFailure},  // a signal, or a report of AddressSanitizer
         {"copy_beyond_the_end", "does not lie in one allocation of device memory", 1},
         {"copy_from_ordinary_memory", "host memory that is not pinned makes the copy block the host", 1},
         {"copy_of_unknown_kind", "kind 4 is not emulated", 1},
@@ -49,7 +51,7 @@ TEST_CASE("the emulated CUDA device notices every planted mistake") {
     }));
     const test::ProcessResult result = test::run_command(std::string(MFSDP_EMULATED_CUDA_CHECKS " ") + check.name);
     INFO(check.name << ": " << result.output);
-    CHECK(result.exit_code == check.exit_code);
+    CHECK((result.exit_code == check.exit_code || (check.exit_code == kAnyFailure && result.exit_code != 0)));
     CHECK(result.output.find(check.sentence) != std::string::npos);
     CHECK(result.output.find("not noticed") == std::string::npos);
 }
