@@ -14,6 +14,8 @@ namespace {
 // not too long each thread keeps its kHeld vectors in registers, so that memory is read once; longer rows (kHeld = 0)
 // are read again where their values are needed again.
 
+/// Threads of a block, unless a row has more.
+constexpr int kBlock = 256;
 /// The most threads of a block and vectors that each of them keeps.
 struct Limits {
     int threads, held;
@@ -33,7 +35,6 @@ struct RowThreads {
 };
 
 RowThreads threads_for_rows(std::int64_t columns, int lanes, const Limits& limits) {
-    constexpr int kBlock = 256;
     const std::int64_t vectors = pieces_of(columns, lanes);
     RowThreads result;
     if (vectors <= kWarpSize) {
@@ -255,7 +256,8 @@ __device__ inline void write_column_sums(const BackwardArguments<T>& arguments,
 /// is (in - shift) * reciprocal; mean(g) and the shift are left out for RmsNorm. A row is complete in registers, or its
 /// sums are, before the first of it is stored: grad_in may be grad_out or in.
 template <class T, bool kCentred, int kHeld>
-__global__ void __launch_bounds__(kBackward<kCentred>.threads) norm_backward_kernel(BackwardArguments<T> arguments) {
+__global__ void __launch_bounds__(kHeld == 1 ? kBlock : kBackward<kCentred>.threads)
+    norm_backward_kernel(BackwardArguments<T> arguments) {
     constexpr int kLanes = kLanesOf<T>;
     const bool aligned = arguments.aligned;
     const auto count = static_cast<float>(arguments.columns);

@@ -1,17 +1,10 @@
 #include "device/cuda/kernels.h"
+#include "device/cuda/transpose_tile.h"
 #include "device/cuda/vectors.h"
 
 namespace mfsdp::device::cuda {
 
 namespace {
-
-/// Rows and columns of a tile that a block transposes in shared memory.
-constexpr int kTile = 64;
-
-/// Elements between the rows of the tile. Rows are an odd number of 32-bit words apart: threads that read down a column
-/// then meet different banks.
-template <class Word>
-constexpr int kTileStride = kTile + 4 / static_cast<int>(sizeof(Word));
 
 template <class Word>
 struct TransposeArguments {
@@ -27,51 +20,16 @@ struct TransposeArguments {
 /// between the tile's rows, where a vector is written, and its columns, where one is collected.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) transpose_kernel(TransposeArguments<Word> arguments) {
-    constexpr int kLanes = kLanesOf<Word>;
-    constexpr int kVectors = kTile / kLanes;
     MFSDP_SHARED(Word, tile[kTile * kTileStride<Word>]);
-    const auto [out, in, rows, columns, out_stride, in_stride, tiles_across, aligned] = arguments;
-    const std::int64_t down = quotient(blockIdx.x, tiles_across);
-    const std::int64_t first_row = down * kTile, first_column = (blockIdx.x - down * tiles_across) * kTile;
-    const bool whole = aligned && first_row + kTile <= rows && first_column + kTile <= columns;
-    if (whole) {
-        MFSDP_UNROLL
-        for (int i = 0; i < kTile * kVectors / kThreads; ++i) {
-            const int vector = i * kThreads + static_cast<int>(threadIdx.x);
-            const int row = vector / kVectors, column = vector % kVectors * kLanes;
-            const auto bits = load_packed<kLanes>(in + (first_row + row) * in_stride + first_column + column);
-            // The rows of the tile begin on 4 bytes only.
-            auto* const words = reinterpret_cast<std::uint32_t*>(tile + row * kTileStride<Word> + column);
-            MFSDP_UNROLL
-            for (int word = 0; word < bits.kWords; ++word) memcpy(words + word, &bits.word[word], sizeof *words);
-        }
-    } else {
-        for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
-            const int row = i / kTile, column = i % kTile;
-            if (first_row + row >= rows || first_column + column >= columns) continue;
-            tile[row * kTileStride<Word> + column] = in[(first_row + row) * in_stride + first_column + column];
-        }
-    }
+    const auto& a = arguments;
+    const std::int64_t down = quotient(blockIdx.x, a.tiles_across);
+    const std::int64_t row = down * kTile, column = (blockIdx.x - down * a.tiles_across) * kTile;
+    const TileOf<const Word> source{a.in + row * a.in_stride + column, a.in_stride, a.rows - row, a.columns - column};
+    const TileOf<Word> target{a.out + column * a.out_stride + row, a.out_stride, a.columns - column, a.rows - row};
+    const bool in_vectors = a.aligned && source.is_whole();
+    read_tile(tile, source, in_vectors);
     __syncthreads();
-    if (whole) {
-        MFSDP_UNROLL
-        for (int i = 0; i < kTile * kVectors / kThreads; ++i) {
-            const int vector = i * kThreads + static_cast<int>(threadIdx.x);
-            const int column = vector / kVectors, row = vector % kVectors * kLanes;
-            Word lanes[kLanes];
-            MFSDP_UNROLL
-            for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = tile[(row + lane) * kTileStride<Word> + column];
-            Packed<Word, kLanes> bits;
-            memcpy(&bits, lanes, sizeof bits);
-            store_packed(out + (first_column + column) * out_stride + first_row + row, bits);
-        }
-    } else {
-        for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
-            const int column = i / kTile, row = i % kTile;
-            if (first_row + row >= rows || first_column + column >= columns) continue;
-            out[(first_column + column) * out_stride + first_row + row] = tile[row * kTileStride<Word> + column];
-        }
-    }
+    write_transposed_tile(target, tile, in_vectors, [](int, int) { return true; });
 }
 
 template <class Word>
