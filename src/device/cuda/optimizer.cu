@@ -3,6 +3,7 @@
 #include "device/cuda/exact_sum.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/reduce.h"
+#include "device/cuda/scaled_gradient.h"
 #include "device/cuda/square_sums.h"
 #include "device/cuda/vectors.h"
 
@@ -11,10 +12,6 @@
 namespace mfsdp::device::cuda {
 
 namespace {
-
-[[nodiscard]] __device__ inline float scaled(float gradient, const GradientScale& scale) {
-    return gradient * scale.inverse_targets * scale.clip;
-}
 
 template <int N>
 struct AdamWVectors {
