@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Heads<T> out, float* 
             MFSDP_UNROLL
             for (int j = 0; j < L::kSide; ++j) {
                 const std::int64_t column = first_key + x + kSquare * j;
-                const bool seen = column <= row && column < sizes.length;
+                const bool seen = column <= row;  // of a row that exists, column exists too
                 scores[i][j] = seen ? scores[i][j] * sizes.scale : -std::numeric_limits<float>::infinity();
                 largest = fmaxf(largest, scores[i][j]);
             }
@@ -397,7 +397,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             MFSDP_UNROLL
             for (int j = 0; j < L::kSide; ++j) {
                 const std::int64_t column = first_key + x + kSquare * j;
-                const bool seen = column <= row && row < sizes.length;
+                const bool seen = column <= row;
                 scores[i][j] =
                     score_gradient(scores[i][j], grad_weights[i][j], log_sum_exp[i], delta[i], sizes.scale, seen)
                         .gradient;

@@ -8,6 +8,9 @@ namespace mfsdp::device::cuda {
 
 namespace {
 
+/// Asking the runtime takes half a microsecond, and a pool asks for all of its pending releases at every allocation.
+constexpr std::chrono::microseconds kAskAgainAfter{20};
+
 void raise(std::atomic<std::uint64_t>& target, std::uint64_t value) {
     std::uint64_t old = target.load(std::memory_order_relaxed);
     while (old < value && !target.compare_exchange_weak(old, value, std::memory_order_release)) {
@@ -43,8 +46,18 @@ std::uint64_t CudaTimeline::record() {
 bool CudaTimeline::reached(std::uint64_t value) const {
     failure_.rethrow();
     if (completed_.load(std::memory_order_acquire) >= value) return true;
+    // Points are reached in their order: behind one that was not a moment ago there is none.
+    const auto now = std::chrono::steady_clock::now();
+    if (value >= unreached_.load(std::memory_order_relaxed) &&
+        now - asked_.load(std::memory_order_relaxed) < kAskAgainAfter) {
+        return false;
+    }
     const cudaError_t status = cudaEventQuery(event(value));
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+        unreached_.store(value, std::memory_order_relaxed);
+        asked_.store(now, std::memory_order_relaxed);
+        return false;
+    }
     MFSDP_CUDA(status);
     raise(completed_, value);
     return true;

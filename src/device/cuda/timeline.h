@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -50,6 +51,9 @@ class CudaTimeline final : public Timeline {
     std::array<cudaEvent_t, kEvents> events_{};
     std::uint64_t recorded_ = 0;
     mutable std::atomic<std::uint64_t> completed_{0};
+    // A point that was not reached when last asked for, and when that was.
+    mutable std::atomic<std::uint64_t> unreached_{0};
+    mutable std::atomic<std::chrono::steady_clock::time_point> asked_{};
 };
 
 }  // namespace mfsdp::device::cuda
