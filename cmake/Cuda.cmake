@@ -32,20 +32,48 @@ if(MFSDP_WITH_CUDA)
   # NCCL and cuDNN have no package files of their own; distributions of the toolkit put them beside its libraries.
   find_path(MFSDP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_path(MFSDP_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(MFSDP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_DIR}/../lib)
-  find_library(MFSDP_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_DIR}/../lib)
-  foreach(part NCCL_INCLUDE CUDNN_INCLUDE NCCL_LIBRARY CUDNN_LIBRARY)
-    if(NOT MFSDP_${part})
-      message(STATUS "CUDA not found: nvcc is here, but no ${part}; programs run on the CPU only")
-      set(MFSDP_WITH_CUDA OFF)
-    endif()
-  endforeach()
+  # Packages for Python hold the libraries themselves without the names that linkers look for.
+  find_library(MFSDP_NCCL_LIBRARY NAMES nccl libnccl.so.2
+               HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_DIR}/../lib)
+  find_library(MFSDP_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9
+               HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_DIR}/../lib)
+  if(MFSDP_NCCL_INCLUDE AND MFSDP_NCCL_LIBRARY)
+    set(MFSDP_WITH_NCCL ON)
+  else()
+    message(STATUS "NCCL not found: the CUDA backend is for runs on one GPU")
+    set(MFSDP_WITH_NCCL OFF)
+  endif()
+  if(MFSDP_CUDNN_INCLUDE AND MFSDP_CUDNN_LIBRARY)
+    set(MFSDP_WITH_CUDNN ON)
+  else()
+    message(STATUS "cuDNN not found: attention on GPUs is by own kernels")
+    set(MFSDP_WITH_CUDNN OFF)
+  endif()
+endif()
+
+# The emulated device of the tests is the backend's own sources on the CPU. It needs the toolkit's headers, no library of
+# it.
+option(MFSDP_WITH_EMULATED_CUDA "Build the emulated CUDA device of the tests" ON)
+if(MFSDP_WITH_EMULATED_CUDA)
+  find_package(Boost COMPONENTS context)
+  if(NOT MFSDP_WITH_CUDA OR NOT MFSDP_NCCL_INCLUDE OR NOT Boost_CONTEXT_FOUND)
+    message(STATUS "emulated CUDA device: left out; it needs the CUDA toolkit, nccl.h and Boost.Context")
+    set(MFSDP_WITH_EMULATED_CUDA OFF)
+  endif()
 endif()
 
 # Sources of the module, beside which it has its own copy of the few files of other layers that it needs: whoever opens
 # it need not export anything, and two copies of what has no state are as good as one.
 file(GLOB MFSDP_CUDA_HOST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cpp
      ${PROJECT_SOURCE_DIR}/src/comm/nccl/*.cpp)
+set(MFSDP_CUDA_MODULE_SOURCES ${MFSDP_CUDA_HOST_SOURCES})
+if(NOT MFSDP_WITH_NCCL)
+  list(FILTER MFSDP_CUDA_MODULE_SOURCES EXCLUDE REGEX "/comm/nccl/")
+  list(APPEND MFSDP_CUDA_MODULE_SOURCES ${PROJECT_SOURCE_DIR}/src/comm/nccl/module.cpp)
+endif()
+if(NOT MFSDP_WITH_CUDNN)
+  list(FILTER MFSDP_CUDA_MODULE_SOURCES EXCLUDE REGEX "/cudnn_[a-z_]*\\.cpp$")
+endif()
 file(GLOB MFSDP_CUDA_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cu)
 set(MFSDP_CUDA_SHARED_SOURCES
   ${PROJECT_SOURCE_DIR}/src/base/error.cpp
@@ -60,7 +88,10 @@ function(mfsdp_cuda_module_options name)
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-  target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${MFSDP_NCCL_INCLUDE})
+  target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  if(MFSDP_NCCL_INCLUDE)
+    target_include_directories(${name} SYSTEM PRIVATE ${MFSDP_NCCL_INCLUDE})
+  endif()
   target_link_libraries(${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   if(NOT MFSDP_SANITIZE)
     target_link_options(${name} PRIVATE LINKER:--no-undefined)

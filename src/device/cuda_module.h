@@ -26,7 +26,8 @@ struct CudaModule {
     int (*device_count)(std::string& reason) = nullptr;
     /// options.ordinal < device_count; DeviceError if the GPU cannot be used.
     std::unique_ptr<Device> (*make_device)(const CudaDeviceOptions& options) = nullptr;
-    /// `device` was made by make_device; see include/mfsdp/comm/executor.h. The caller owns what is returned.
+    /// `device` was made by make_device; see include/mfsdp/comm/executor.h. The caller owns what is returned. Null where
+    /// the backend was built without NCCL.
     comm::Executor* (*make_nccl_executor)(comm::Communicator& communicator, Device& device,
                                           const comm::NcclExecutorOptions& options) = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include "model/golden_case.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 #include "support/model_outcome.h"
 
 using namespace mfsdp;
@@ -15,10 +16,9 @@ double square_sum(const std::vector<float>& values) {
     return sum;
 }
 
-void check_case(const GoldenCase& golden) {
+void check_case(const GoldenCase& golden, device::Device& device) {
     const nlohmann::json& tolerance = golden.expected.at("float32").at("tolerance");
-    const auto device = device::make_cpu_device({.threads = 2});
-    test::SingleRank rank(*device, golden.spec, {.batch_size = golden.rows, .sequence_length = golden.length});
+    test::SingleRank rank(device, golden.spec, {.batch_size = golden.rows, .sequence_length = golden.length});
     test::load(rank, golden.weights);
 
     const std::vector<float> logits = rank.logits(golden.tokens.inputs);
@@ -50,6 +50,24 @@ void check_case(const GoldenCase& golden) {
 TEST_CASE("golden models: logits, loss, gradients and their norm lie within the tolerances of every case") {
     for (const GoldenCase& golden : test::golden_cases()) {
         INFO("golden model " << golden.name);
-        check_case(golden);
+        check_case(golden, *device::make_cpu_device({.threads = 2}));
+    }
+}
+
+TEST_CASE("golden models on the emulated CUDA device: the same tolerances") {
+    for (const test::MakeDevice& make : test::emulated_cuda_devices()) {
+        for (const GoldenCase& golden : test::golden_cases()) {
+            INFO("golden model " << golden.name);
+            check_case(golden, *make());
+        }
+    }
+}
+
+TEST_CASE("golden models on a GPU: the same tolerances", "[cuda]") {
+    for (const test::MakeDevice& make : test::gpu_devices()) {
+        for (const GoldenCase& golden : test::golden_cases()) {
+            INFO("golden model " << golden.name);
+            check_case(golden, *make());
+        }
     }
 }

@@ -20,9 +20,14 @@ struct RankRun {
     /// `hub`, unless null, gives the executor: transfers one by one in a random legal order.
     RankRun(const runtime::RunPlan& run, comm::Communicator& communicator, const device::CpuDeviceOptions& options = {},
             RandomOrderHub* hub = nullptr)
+        : RankRun(run, communicator, device::make_cpu_device(options), hub) {}
+
+    /// On another device; several ranks need one whose memory the host reaches.
+    RankRun(const runtime::RunPlan& run, comm::Communicator& communicator, std::unique_ptr<device::Device> on,
+            RandomOrderHub* hub = nullptr)
         : rank(communicator.rank()),
           spec(run.spec),
-          device(device::make_cpu_device(options)),
+          device(std::move(on)),
           executor(hub != nullptr ? hub->make_executor(rank, *device)
                    : communicator.size() == 1
                        ? comm::make_self_executor(*device)

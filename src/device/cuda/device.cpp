@@ -18,10 +18,10 @@ cudaDeviceProp properties_of(int ordinal) {
 }
 
 std::unique_ptr<FusedAttention> make_fused_attention([[maybe_unused]] bool deterministic) {
-#ifdef MFSDP_CUDA_EMULATED
-    return nullptr;
-#else
+#ifdef MFSDP_WITH_CUDNN
     return make_cudnn_attention(deterministic);
+#else
+    return nullptr;
 #endif
 }
 

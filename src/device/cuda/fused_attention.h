@@ -25,9 +25,7 @@ class FusedAttention {
     [[nodiscard]] virtual std::string remarks() const = 0;
 };
 
-#ifndef MFSDP_CUDA_EMULATED
-/// src/device/cuda/cudnn_attention.cpp; not part of the emulated module.
+/// src/device/cuda/cudnn_attention.cpp: only in builds with cuDNN, and not part of the emulated module.
 [[nodiscard]] std::unique_ptr<FusedAttention> make_cudnn_attention(bool deterministic);
-#endif
 
 }  // namespace mfsdp::device::cuda

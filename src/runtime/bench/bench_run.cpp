@@ -11,7 +11,7 @@ std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context,
     return make_executor(context.machine, config, context.communicator, context.device);
 }
 
-BenchRun::BenchRun(const BenchContext& context, const TrainConfig& wanted) {
+BenchRun::BenchRun(const BenchContext& context, const TrainConfig& wanted, bool times_parts) {
     comm::Communicator& communicator = context.communicator;
     TrainConfig config = wanted;
     config.device = choice_of(context.machine);
@@ -19,6 +19,7 @@ BenchRun::BenchRun(const BenchContext& context, const TrainConfig& wanted) {
         const std::vector<int> nodes = communicator.node_of_rank();
         plan_ = std::make_unique<RunPlan>(make_run_plan(config, nodes));
         plan_->engine.evaluates = plan_->engine.generates = plan_->engine.measures_health = false;
+        plan_->engine.times_parts = times_parts;
         choose_transfers(*plan_);
         rehearsal_ = rehearse(*plan_, communicator.rank());
         const auto rank = static_cast<std::size_t>(communicator.rank());

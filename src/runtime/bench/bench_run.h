@@ -11,7 +11,8 @@ namespace mfsdp::runtime {
 class BenchRun {
   public:
     /// Plans, rehearses and allocates, on all ranks; errors that one rank has are thrown on all.
-    BenchRun(const BenchContext& context, const TrainConfig& wanted);
+    /// `times_parts`: see EngineOptions.
+    BenchRun(const BenchContext& context, const TrainConfig& wanted, bool times_parts);
 
     [[nodiscard]] const RunPlan& plan() const { return *plan_; }
     [[nodiscard]] const Rehearsal& rehearsal() const { return rehearsal_; }
@@ -28,6 +29,7 @@ class BenchRun {
 };
 
 /// Transfers between the ranks of a context's communicator; local work if it is alone.
-[[nodiscard]] std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context, const TrainConfig& config);
+[[nodiscard]] std::unique_ptr<comm::Executor> make_bench_executor(const BenchContext& context,
+                                                                  const TrainConfig& config);
 
 }  // namespace mfsdp::runtime

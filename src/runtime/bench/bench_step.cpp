@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -150,9 +151,17 @@ void add_prediction(BenchTable& table, const BenchContext& context, const RunPla
 }  // namespace
 
 BenchTable bench_step(const BenchContext& context, const TrainConfig& config, int steps) {
-    BenchRun run(context, config);
+    // Parts are timed by waiting for their ends, which an asynchronous device does not do in training: the step as a
+    // whole is measured by itself there.
+    std::optional<StepFigures> whole;
+    if (context.machine.kind == device::DeviceKind::cuda) {
+        BenchRun run(context, config, false);
+        whole = run_steps(run, steps);
+    }
+    BenchRun run(context, config, true);
     const double peak = peak_of_ranks(context, run.plan());
-    const StepFigures figures = run_steps(run, steps);
+    StepFigures figures = run_steps(run, steps);
+    if (whole) figures.step = whole->step;
     const std::int64_t model_flops = sum_over_ranks(context.communicator, run.rehearsal().model_flops);
     const std::int64_t optimizer_flops = sum_over_ranks(context.communicator, run.rehearsal().optimizer_flops);
 
@@ -164,6 +173,8 @@ BenchTable bench_step(const BenchContext& context, const TrainConfig& config, in
     table.fact("tokens of a step", tokens);
     table.fact("tokens/s", static_cast<double>(tokens) / step_seconds);
     table.fact("peak of products on all ranks, FLOP/s", peak);
+    table.fact("MFU, forward and backward FLOPs / (step time x peak)",
+               static_cast<double>(model_flops) / (step_seconds * peak));
     add_plan_facts(table, context, run, figures.last);
     add_part(table, "forward", figures.forward, step_seconds, -1, peak);
     add_part(table, "backward", figures.backward, step_seconds, -1, peak);
@@ -181,7 +192,7 @@ BenchTable bench_optimizer(const BenchContext& context, const TrainConfig& confi
     small.train.seq_len = std::min(config.train.seq_len, kTokens);
     small.train.micro_batch_size = 1;
     small.train.global_batch_size = context.communicator.size();
-    BenchRun run(context, small);
+    BenchRun run(context, small, true);
     const double peak = peak_of_ranks(context, run.plan());
     const bool muon = config.optimizer.matrix.name == MatrixOptimizerName::muon;
     const device::DType dtype = muon ? config.optimizer.matrix.muon.ns_dtype : device::DType::float32;

@@ -90,6 +90,10 @@ void ParameterStore::build_group(std::int64_t index_of_group) {
     MFSDP_ASSERT(group.gather.scratch_bytes == 0 && group.publish.scratch_bytes == 0, "gathers need no scratch");
     group.gathered_offsets = group.layout.gathered_offsets(context_.rank);
     group.gathered_bytes = group.layout.gathered_elements(context_.rank) * value_bytes();
+    for (int rank = 0; rank < context_.plan.ranks; ++rank) {
+        group.most_gathered_bytes =
+            std::max(group.most_gathered_bytes, group.layout.gathered_elements(rank) * value_bytes());
+    }
 
     const std::vector<GroupSlot>& slots = context_.plan.groups[index(index_of_group)].slots;
     group.resting.resize(slots.size());
@@ -169,10 +173,10 @@ void ParameterStore::prefetch(std::int64_t visit) {
         std::min<std::int64_t>(visit + options_.prefetch_units, static_cast<std::int64_t>(visits_->size()) - 1);
     for (std::int64_t ahead = visit + 1; ahead <= end; ++ahead) {
         for (const std::int64_t group : (*visits_)[index(ahead)].reads) {
-            planned += groups_[index(group)].gathered_bytes;
-            // Limited by planned bytes, never by free memory, so that every step does the same. What a rank need not
-            // gather differs between ranks, and so may the place where they stop: gathers still start in the order of
-            // the visits on all of them.
+            // Limited by planned bytes, never by free memory, so that every step does the same; by those of the rank
+            // that gathers most, so that all ranks stop at one place and start the transfers of both lanes in one
+            // order.
+            planned += groups_[index(group)].most_gathered_bytes;
             if (options_.prefetch_bytes >= 0 && planned > options_.prefetch_bytes) return;
             start_gather(groups_[index(group)]);
         }

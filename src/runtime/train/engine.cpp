@@ -190,6 +190,10 @@ void Engine::read_losses(std::int64_t count) {
     }
 }
 
+void Engine::end_part() {
+    if (options_.times_parts) compute_->synchronize();
+}
+
 LocalFacts Engine::local_facts() {
     const Tensor words = totals_view(DType::int64, kParts, 0, kWords);
     optimizer_->count_squares(words);
@@ -277,6 +281,11 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
         model::MicroBatch tokens = micro_batch(std::min(visit.micro_step, slots_ - 1));
         if (clips_heads()) tokens.max_logits = max_logits();
         run_visit(step_visits_, index, visit.micro_step < own_ ? &tokens : nullptr);
+        const bool is_last = index + 1 == std::ssize(step_visits_);
+        if (is_last ||
+            (step_visits_[static_cast<std::size_t>(index + 1)].work.phase == model::Phase::backward) != backward) {
+            end_part();
+        }
     }
     gradients_->finish();
     weights_->quiesce();
@@ -311,6 +320,7 @@ StepResult Engine::step(std::int64_t update, double rate_factor, const LoadMicro
         optimizer_->clip_heads(max_logits());
     }
     weights_->publish();
+    end_part();
     published_ = true;
     return result;
 }

@@ -6,6 +6,7 @@
 
 #include "optim/golden_support.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 #include "support/training_run.h"
 
 #include <algorithm>
@@ -71,7 +72,11 @@ struct Outcome {
     std::vector<std::vector<float>> weights;
 };
 
-Outcome train(const Trajectory& trajectory, const json& variant, int ranks, Strategy strategy, std::int64_t rows) {
+std::unique_ptr<device::Device> make_cpu() { return device::make_cpu_device({}); }
+
+/// On one rank wherever `make_device` says, on several on the CPU.
+Outcome train(const Trajectory& trajectory, const json& variant, int ranks, Strategy strategy, std::int64_t rows,
+              const test::MakeDevice& make_device = make_cpu) {
     test::TrainingCase c;
     c.model = trajectory.model.config();
     c.ranks = ranks;
@@ -89,7 +94,7 @@ Outcome train(const Trajectory& trajectory, const json& variant, int ranks, Stra
     Outcome outcome;
     comm::ThreadCluster cluster(ranks);
     cluster.run([&](comm::Communicator& communicator) {
-        test::RankRun rank_run(run, communicator);
+        test::RankRun rank_run(run, communicator, make_device());
         runtime::Engine& engine = rank_run.engine;
         engine.weights().initialise(1);
         engine.weights().load(
@@ -157,4 +162,29 @@ TEST_CASE("the engine follows the golden trajectories on one rank and on several
         }
     }
     CHECK(variants == 11);
+}
+
+TEST_CASE("the engine follows golden trajectories on the emulated CUDA device") {
+    for (const test::MakeDevice& make : test::emulated_cuda_devices()) {
+        for (const std::string name : {"gpt2_tiny", "llama_tiny_gqa"}) {
+            const Trajectory trajectory(name);
+            const auto first = trajectory.file.at("variants").items().begin();
+            INFO(name << "/" << first.key());
+            check(trajectory, first.value(), train(trajectory, first.value(), 1, Strategy::matrix_fsdp, 1, make));
+        }
+    }
+}
+
+TEST_CASE("the engine follows the golden trajectories on a GPU", "[cuda]") {
+    for (const test::MakeDevice& make : test::gpu_devices()) {
+        for (const std::string name : {"gpt2_tiny", "llama_tiny_gqa"}) {
+            const Trajectory trajectory(name);
+            for (const auto& [label, variant] : trajectory.file.at("variants").items()) {
+                INFO(name << "/" << label);
+                check(trajectory, variant,
+                      train(trajectory, variant, 1, Strategy::matrix_fsdp, trajectory.batch_size, make));
+                check(trajectory, variant, train(trajectory, variant, 1, Strategy::ddp, 1, make));
+            }
+        }
+    }
 }

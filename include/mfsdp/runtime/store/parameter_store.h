@@ -36,8 +36,8 @@ struct GroupAlgorithms {
 struct StoreOptions {
     device::DType param_dtype = device::DType::float32;  ///< of weights at rest, on the wire and in use
     device::DType grad_dtype = device::DType::float32;   ///< of leaves, also on the wire
-    std::int64_t prefetch_units = 1;    ///< visits gathered ahead: units, or panels of a vocabulary table
-    std::int64_t prefetch_bytes = -1;   ///< limit of the bytes of those gathers; -1: none
+    std::int64_t prefetch_units = 1;   ///< visits gathered ahead: units, or panels of a vocabulary table
+    std::int64_t prefetch_bytes = -1;  ///< limit of the bytes of those gathers, on the rank that gathers most; -1: none
     bool reshard_after_forward = true;  ///< false: a unit stays resident from forward to backward
     comm::GatherAlgorithm gather = comm::GatherAlgorithm::automatic;
     comm::SumAlgorithm reduce = comm::SumAlgorithm::direct;
@@ -149,6 +149,7 @@ class ParameterStore {
         bool publishes = false;           // on some rank
         std::int64_t at_rest_offset = 0;  // elements from the start of weights_
         std::int64_t gathered_bytes = 0;
+        std::int64_t most_gathered_bytes = 0;        // on the rank that gathers most
         std::int64_t pooled_bytes = 0;               // what is asked from the pool: the same for every block
         std::vector<std::int64_t> gathered_offsets;  // by slot; -1: at rest, whole
         std::vector<device::Tensor> resting;         // by slot: where it rests whole

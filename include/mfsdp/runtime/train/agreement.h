@@ -10,7 +10,8 @@
 namespace mfsdp::runtime {
 
 /// Seconds of the parts of a step on one rank, measured on the host. optimizer_seconds is that of the step before:
-/// it lies behind the agreement.
+/// it lies behind the agreement. On asynchronous devices only step_seconds tells how long the work took, the others how
+/// long the host needed to issue it (but see EngineOptions::times_parts).
 struct StepTimes {
     double data_seconds = 0.0;
     double forward_seconds = 0.0;

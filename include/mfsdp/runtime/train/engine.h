@@ -32,6 +32,9 @@ struct EngineOptions {
     bool evaluates = false;        ///< evaluate() will be called
     bool generates = false;        ///< next_token() will be called
     bool measures_health = false;  ///< step() will be asked for the health of matrices
+    /// The parts of a step are timed to the end of their work, for benchmarks: the host waits for the device where a
+    /// part ends. Otherwise parts on an asynchronous device have the time that it took to issue them.
+    bool times_parts = false;
     StoreOptions store;
     OptimizerSetup optimizer;
 };
@@ -122,6 +125,8 @@ class Engine {
     void require_refreshes(const RefreshFailures& worst) const;
     /// Brings the losses of the first `count` slots to the host; blocks.
     void read_losses(std::int64_t count);
+    /// With times_parts: blocks until what was issued is done.
+    void end_part();
     [[nodiscard]] model::MicroBatch micro_batch(std::int64_t slot) const;
     [[nodiscard]] std::int64_t slot_tokens() const { return options_.micro_batch_size * options_.sequence_length; }
     [[nodiscard]] device::Tensor totals_view(device::DType dtype, std::int64_t part, std::int64_t begin,
