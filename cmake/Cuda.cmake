@@ -78,6 +78,7 @@ file(GLOB MFSDP_CUDA_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/
 set(MFSDP_CUDA_SHARED_SOURCES
   ${PROJECT_SOURCE_DIR}/src/base/error.cpp
   ${PROJECT_SOURCE_DIR}/src/comm/transfer_schedule.cpp
+  ${PROJECT_SOURCE_DIR}/src/device/ops/decomposition.cpp
   ${PROJECT_SOURCE_DIR}/src/device/ops/elementwise.cpp
   ${PROJECT_SOURCE_DIR}/src/device/ops/require.cpp
   ${PROJECT_SOURCE_DIR}/src/device/tensor.cpp)

@@ -4,6 +4,8 @@
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/launch.h"
+#include "device/cuda/reduce.h"
+#include "device/cuda/scratch.h"
 
 #include <initializer_list>
 #include <limits>
@@ -247,8 +249,9 @@ template <class Combine>
 }
 
 template <int kTile, int kDimension, class T>
-__global__ void __launch_bounds__(kThreads) forward_kernel(Heads<T> out, float* log_sum_exp, Heads<const T> query,
-                                                           Heads<const T> key, Heads<const T> value, Sizes sizes) {
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(Heads<T> out, float* log_sum_exp, float* row_maxima, Heads<const T> query, Heads<const T> key,
+                   Heads<const T> value, Sizes sizes) {
     using L = Layout<kTile, kDimension>;
     MFSDP_DYNAMIC_SHARED(float, shared);
     TileCutter cutter{shared};
@@ -312,10 +315,25 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Heads<T> out, float* 
         factor[i] = 1.0F / total[i];
         const std::int64_t row = place.first_row + y * L::kSide + i;
         if (x == 0 && row < sizes.length) {
-            log_sum_exp[(place.batch * sizes.heads + place.head) * sizes.length + row] = maximum[i] + logf(total[i]);
+            const std::int64_t index = (place.batch * sizes.heads + place.head) * sizes.length + row;
+            log_sum_exp[index] = maximum[i] + logf(total[i]);
+            if (row_maxima != nullptr) row_maxima[index] = maximum[i];
         }
     }
     store_sums(out, place, sums, factor, sizes, x, y);
+}
+
+/// max_logits[h] is raised to the largest of row_maxima [batch, heads, length]; one block for each head.
+__global__ void __launch_bounds__(kThreads)
+    raise_kernel(float* max_logits, const float* row_maxima, std::int64_t batch, std::int64_t length) {
+    const std::int64_t head = blockIdx.x, heads = gridDim.x;
+    float largest = -std::numeric_limits<float>::infinity();
+    for (std::int64_t i = threadIdx.x; i < batch * length; i += kThreads) {
+        const std::int64_t slice = i / length;
+        largest = fmaxf(largest, row_maxima[(slice * heads + head) * length + i - slice * length]);
+    }
+    largest = largest_of_row(largest);
+    if (threadIdx.x == 0) max_logits[head] = fmaxf(max_logits[head], largest);
 }
 
 /// delta [b, h, t] = sum over d of out * grad_out; one warp for each.
@@ -515,14 +533,22 @@ template <class T>
 void forward(const Context& context, const AttentionForward& operation) {
     Sizes sizes = sizes_of(operation.query, operation.key, operation.scale,
                            is_aligned({operation.out, operation.query, operation.key, operation.value}));
+    const bool raises = operation.max_logits.defined();
+    ScratchPlan plan;
+    const auto maxima = plan.add<float>(operation.log_sum_exp.count());
+    float* const row_maxima = raises ? maxima.at(context.scratch.reserve(plan.bytes())) : nullptr;
     with_dimension(sizes.dimension, [&](auto dimension) {
         constexpr int kDimension = decltype(dimension)::value;
         const Grid grid = grid_of(sizes, kForwardTile, operation.query.shape[0] * sizes.heads,
                                   Layout<kForwardTile, kDimension>::bytes(2));
         launch_kernel(forward_kernel<kForwardTile, kDimension, T>, grid, context.stream, heads_of<T>(operation.out),
-                      data<float>(operation.log_sum_exp), heads_of<const T>(operation.query),
+                      data<float>(operation.log_sum_exp), row_maxima, heads_of<const T>(operation.query),
                       heads_of<const T>(operation.key), heads_of<const T>(operation.value), sizes);
     });
+    if (!raises) return;
+    launch_kernel(raise_kernel, Grid{static_cast<unsigned>(sizes.heads), kThreads}, context.stream,
+                  data<float>(operation.max_logits), static_cast<const float*>(row_maxima), operation.query.shape[0],
+                  sizes.length);
 }
 
 template <class T>
@@ -555,7 +581,9 @@ void backward(const Context& context, const AttentionBackward& operation) {
 
 void run(const Context& context, const AttentionForward& operation) {
     if (operation.out.count() == 0) return;
-    if (context.fused_attention != nullptr && context.fused_attention->forward(context, operation)) return;
+    // The library keeps the largest scores to itself.
+    const bool may_be_fused = context.fused_attention != nullptr && !operation.max_logits.defined();
+    if (may_be_fused && context.fused_attention->forward(context, operation)) return;
     with_value_type(operation.out.dtype, [&](auto type) { forward<ElementOf<decltype(type)>>(context, operation); });
 }
 

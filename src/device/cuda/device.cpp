@@ -36,6 +36,7 @@ CudaOperations::CudaOperations(const CudaDeviceOptions& options, int multiproces
     : options_(options),
       multiprocessors_(multiprocessors),
       products_(options.deterministic),
+      solver_(options.deterministic),
       fused_attention_(make_fused_attention(options.deterministic)) {}
 
 Context CudaOperations::context(CudaStream& stream) {
@@ -45,6 +46,7 @@ Context CudaOperations::context(CudaStream& stream) {
             .multiprocessors = multiprocessors_,
             .deterministic = options_.deterministic,
             .products = products_,
+            .solver = solver_,
             .scratch = queue.scratch(),
             .host_copies = queue.host_copies(),
             .fused_attention = fused_attention_.get()};

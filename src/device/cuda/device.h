@@ -6,6 +6,7 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/products.h"
 #include "device/cuda/profiler.h"
+#include "device/cuda/solver.h"
 #include "device/cuda/stream.h"
 
 #include <exception>
@@ -35,6 +36,7 @@ class CudaOperations final : public ImplementOperations<CudaOperations, Operatio
     CudaDeviceOptions options_;
     int multiprocessors_;
     Products products_;
+    Solver solver_;
     std::unique_ptr<FusedAttention> fused_attention_;
 };
 

@@ -11,6 +11,7 @@ namespace mfsdp::device::cuda {
 class FusedAttention;
 class HostCopies;
 class Products;
+class Solver;
 
 /// What a kernel needs beside its operation.
 struct Context {
@@ -20,6 +21,7 @@ struct Context {
     /// The same bits on every run, whatever it costs.
     bool deterministic = true;
     Products& products;                         ///< plans of matrix products
+    Solver& solver;                             ///< of dense matrices
     Scratch& scratch;                           ///< of the stream
     HostCopies& host_copies;                    ///< pinned memory of the stream
     FusedAttention* fused_attention = nullptr;  ///< null: our own kernels alone
@@ -67,6 +69,24 @@ void run(const Context& context, const FrobeniusNorm& operation);
 void run(const Context& context, const DivideByNorm& operation);
 void run(const Context& context, const WeightUpdate& operation);
 void run(const Context& context, const SquareSum& operation);
+void run(const Context& context, const RowMoment& operation);
+void run(const Context& context, const DivideRows& operation);
+void run(const Context& context, const ScaleByRatio& operation);
+void run(const Context& context, const CautiousUpdate& operation);
+void run(const Context& context, const QkClip& operation);
+void run(const Context& context, const ScaleGradient& operation);
+void run(const Context& context, const GraftMoments& operation);
+void run(const Context& context, const GraftDirection& operation);
+void run(const Context& context, const EigenbasisMoments& operation);
+void run(const Context& context, const SymmetricProduct& operation);
+void run(const Context& context, const AddToDiagonal& operation);
 void run(const Context& context, const FillIdentity& operation);
+void run(const Context& context, const InverseRoots& operation);
+void run(const Context& context, const NewtonRoot& operation);
+void run(const Context& context, const SymmetricBases& operation);
+void run(const Context& context, const OrthonormalBases& operation);
+void run(const Context& context, const AcceptedCopy& operation);
+void run(const Context& context, const CountFailures& operation);
+void run(const Context& context, const Permute& operation);
 
 }  // namespace mfsdp::device::cuda
