@@ -11,8 +11,8 @@ std::unique_ptr<Executor> make_nccl_executor(Communicator& communicator, device:
     MFSDP_ASSERT(options.give_up != nullptr, "something ends the process when NCCL does not return");
     const device::CudaModule& module = device::cuda_module(options.module_path);
     if (module.make_nccl_executor == nullptr) {
-        throw ConfigError("comm: the CUDA backend was built without NCCL and serves one rank; build where NCCL is "
-                          "installed");
+        throw ConfigError(
+            "comm: the CUDA backend was built without NCCL and serves one rank; build where NCCL is installed");
     }
     return std::unique_ptr<Executor>(module.make_nccl_executor(communicator, device, options));
 }
