@@ -77,6 +77,12 @@ check() {
     printf '%s\t%s\t%s\n' "$name" "$code" "$((SECONDS - begin))" >>"$output/checks.tsv"
     note "$name: $([[ $code -eq 0 ]] && echo passed || echo "FAILED ($code), see $log") in $((SECONDS - begin)) s"
 }
+# check_tests NAME SECONDS PROGRAM TESTS: the same for tests of ours; none, or one that is skipped, is no success.
+check_tests() {
+    # shellcheck disable=SC2016 # the inner shell expands
+    check "$1" "$2" bash -o pipefail -c '"$1" "$2" -w NoTests | tee "$3.tests" && ! grep -q ": skipped, " "$3.tests"' \
+        tests "$programs/$3" "$4" "$output/$1"
+}
 # measure NAME SECONDS COMMAND...: the same; the command's output is JSON.
 measure() {
     local name=$1 limit=$2 begin=$SECONDS code=0
@@ -111,26 +117,22 @@ if wants build; then
 fi
 [[ -x $programs/mfsdp-bench ]] || fail 1 "$programs has no programs: ask for the part build too"
 
-# A short training of a small model: train_small NAME DEVICE TYPE [--set ...]
+# train_small NAME DEVICE TYPE LIMIT: a short training of a small model.
 train_small() {
-    local name=$1 device=$2 type=$3
-    shift 3
-    local folder=$output/runs/$name
-    mkdir -p "$folder"
-    "$programs/mfsdp-train" --config scripts/gpu_check/small.json --set "device=$device" \
-        --set "precision.param_dtype=$type" --set "data.train=[\"$ROOT/README.md\"]" \
-        --set "telemetry.run_dir=$folder" "$@"
+    check "train_$1" "$4" "$programs/mfsdp-train" --config scripts/gpu_check/small.json --set "device=$2" \
+        --set "precision.param_dtype=$3" --set "data.train=[\"$ROOT/README.md\"]" \
+        --set "telemetry.run_dir=$output/runs/$1"
 }
 
 if wants tests; then
     say "tests"
-    check operations_agree 240 "$programs/device_tests" "*on the GPU*"
-    check golden_models 120 "$programs/model_tests" "golden models on a GPU*"
-    check golden_trajectories 120 "$programs/runtime_tests" "*golden trajectories on a GPU*"
+    check_tests operations_agree 240 device_tests "*on the GPU*"
+    check_tests golden_models 120 model_tests "golden models on a GPU*"
+    check_tests golden_trajectories 120 runtime_tests "*golden trajectories on a GPU*"
     for type in float32 bfloat16; do
-        check "train_cpu_$type" 120 train_small "cpu_$type" cpu "$type"
-        check "train_gpu_$type" 60 train_small "gpu_$type" cuda "$type"
-        check "train_gpu_again_$type" 60 train_small "gpu_again_$type" cuda "$type"
+        train_small "cpu_$type" cpu "$type" 120
+        train_small "gpu_$type" cuda "$type" 60
+        train_small "gpu_again_$type" cuda "$type" 60
         check "same_bits_$type" 10 cmp "$output/runs/gpu_$type/model/model.safetensors" \
             "$output/runs/gpu_again_$type/model/model.safetensors"
     done
