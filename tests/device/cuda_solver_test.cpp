@@ -2,6 +2,7 @@
 
 #include "mfsdp/device/memory.h"
 #include "mfsdp/device/ops/decomposition.h"
+#include "mfsdp/device/ops/symmetric.h"
 
 #include "support/catch.h"
 #include "support/emulated_cuda.h"
@@ -89,19 +90,51 @@ TEST_CASE("a decomposition that does not converge in float32 is done in float64"
 }
 
 TEST_CASE("a basis whose decomposition fails is kept, with its order") {
-    Memory memory("failing_call=cusolverDnSorgqr");
-    std::vector<float> basis(kSide * kSide, 0.0F);
-    for (std::size_t i = 0; i < kSide; ++i) basis[i * kSide + i] = 1.0F;
-    OrthonormalBases bases{.count = 1,
-                           .workspace = memory.make(DType::float32, {OrthonormalBases::task_floats(kSide)})};
-    bases.tasks[0] = {memory.make(DType::float32, {kSide, kSide}, correlations()),
-                      memory.make(DType::float32, {kSide, kSide}, basis), memory.make(DType::int64, {kSide}),
-                      memory.make(DType::int64, {1})};
-    launch(memory.stream(), bases);
-    CHECK(memory.read<std::int64_t>(bases.tasks[0].status)[0] == static_cast<std::int64_t>(TaskStatus::failed));
-    CHECK(memory.read<float>(bases.tasks[0].product) == basis);
-    const auto order = memory.read<std::int64_t>(bases.tasks[0].order);
-    for (std::int64_t i = 0; i < kSide; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
+    // The first leaves what is not orthonormal and is not noticed by the call that follows it.
+    for (const std::string call : {"cusolverDnSgeqrf", "cusolverDnSorgqr"}) {
+        INFO(call);
+        Memory memory("failing_call=" + call);
+        std::vector<float> basis(kSide * kSide, 0.0F);
+        for (std::size_t i = 0; i < kSide; ++i) basis[i * kSide + i] = 1.0F;
+        OrthonormalBases bases{.count = 1,
+                               .workspace = memory.make(DType::float32, {OrthonormalBases::task_floats(kSide)})};
+        bases.tasks[0] = {memory.make(DType::float32, {kSide, kSide}, correlations()),
+                          memory.make(DType::float32, {kSide, kSide}, basis), memory.make(DType::int64, {kSide}),
+                          memory.make(DType::int64, {1})};
+        launch(memory.stream(), bases);
+        CHECK(memory.read<std::int64_t>(bases.tasks[0].status)[0] == static_cast<std::int64_t>(TaskStatus::failed));
+        CHECK(memory.read<float>(bases.tasks[0].product) == basis);
+        const auto order = memory.read<std::int64_t>(bases.tasks[0].order);
+        for (std::int64_t i = 0; i < kSide; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
+    }
+}
+
+TEST_CASE("a symmetric product is the mirror image of its upper triangle to the bit, whatever its factors are") {
+    constexpr std::int64_t kSize = 300, kInner = 5;  // several panels of the emulated device
+    Memory memory("");
+    std::vector<float> a, b;
+    for (std::int64_t i = 0; i < kSize * kInner; ++i) {
+        a.push_back(static_cast<float>(i * 37 % 101) * 0.01F - 0.5F);
+        b.push_back(static_cast<float>(i * 53 % 97) * 0.01F - 0.5F);
+    }
+    const Tensor out = memory.make(DType::float32, {kSize, kSize});
+    launch(memory.stream(), SymmetricProduct{.out = out,
+                                             .a = memory.make(DType::float32, {kSize, kInner}, a),
+                                             .b = memory.make(DType::float32, {kSize, kInner}, b)});
+    const auto values = memory.read<float>(out);
+    std::int64_t compared = 0;
+    for (std::size_t row = 0; row < kSize; ++row) {
+        for (std::size_t column = row; column < kSize; ++column, ++compared) {
+            double expected = 0.0;
+            for (std::size_t k = 0; k < kInner; ++k) {
+                expected += static_cast<double>(a[row * kInner + k]) * static_cast<double>(b[column * kInner + k]);
+            }
+            if (std::abs(static_cast<double>(values[row * kSize + column]) - expected) > 1e-6)
+                FAIL(row << " " << column);
+            if (values[row * kSize + column] != values[column * kSize + row]) FAIL(row << " " << column);
+        }
+    }
+    CHECK(compared == kSize * (kSize + 1) / 2);
 }
 
 }  // namespace mfsdp::device
