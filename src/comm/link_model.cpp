@@ -37,7 +37,10 @@ RoundLoad load_of(const Round& round, int rank, const Mesh& mesh) {
                 load.local += source_bytes + 2 * target_bytes;
                 break;
             case OperationKind::broadcast:
-                MFSDP_ASSERT(false, "builders lower broadcasts to sends and receives");
+                // Passed on from rank to rank: everybody but the last sends it once, everybody but the root receives
+                // it.
+                (mesh.nodes() == 1 ? load.within : load.between)[operation.receivers > 0 ? 0 : 1] += source_bytes;
+                break;
         }
     }
     return load;

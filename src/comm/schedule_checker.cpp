@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <utility>
+#include <vector>
 
 // Since operations that run at once do not conflict (checked first) and messages of a pair match in a fixed order, all
 // legal orders of execution end in the same state: one order proves them all. A round whose local operations are done
@@ -290,14 +291,54 @@ class Check {
     std::map<std::pair<int, int>, PairQueue> pairs_;  // (sender, receiver)
 };
 
+/// A broadcast of a schedule: where it stands, and what it is on every rank.
+struct Broadcast {
+    std::size_t channel, round;
+    int root;
+    std::int64_t bytes;
+    bool operator==(const Broadcast&) const = default;
+};
+
+std::vector<Broadcast> broadcasts_of(const Movement& movement, int rank, const TransferSchedule& schedule) {
+    std::vector<Broadcast> all;
+    for (std::size_t channel = 0; channel < schedule.channels.size(); ++channel) {
+        for (std::size_t round = 0; round < schedule.channels[channel].rounds.size(); ++round) {
+            for (const TransferOperation& operation : schedule.channels[channel].rounds[round].operations) {
+                if (operation.kind != OperationKind::broadcast) continue;
+                const int receivers = operation.peer == rank ? movement.ranks() - 1 : 0;
+                if (operation.receivers != receivers) {
+                    raise_violation(movement, rank, channel, round,
+                                    comm::describe(operation) + " has " + std::to_string(operation.receivers) +
+                                        " receivers, wanted " + std::to_string(receivers));
+                }
+                all.push_back(
+                    {channel, round, operation.peer, operation.count * device::size_of(operation.source_dtype)});
+            }
+        }
+    }
+    return all;
+}
+
+/// A broadcast is for all ranks, which name the same ones in the same order.
+void check_broadcasts(const Movement& movement, std::span<const TransferSchedule> schedules) {
+    const std::vector<Broadcast> first = broadcasts_of(movement, 0, schedules.front());
+    for (int rank = 1; rank < movement.ranks(); ++rank) {
+        if (broadcasts_of(movement, rank, schedules[static_cast<std::size_t>(rank)]) == first) continue;
+        raise_violation(movement, rank, 0, 0, "its broadcasts are not those of rank 0, in their order");
+    }
+}
+
 }  // namespace
 
 void check_schedules(const Movement& movement, std::span<const TransferSchedule> schedules) {
     MFSDP_ASSERT(static_cast<int>(schedules.size()) == movement.ranks(), "every rank has one schedule to check");
+    check_broadcasts(movement, schedules);
+    std::vector<TransferSchedule> lowered;
     for (int rank = 0; rank < movement.ranks(); ++rank) {
-        check_one_schedule(movement, rank, schedules[static_cast<std::size_t>(rank)]);
+        lowered.push_back(lower_broadcasts(schedules[static_cast<std::size_t>(rank)], rank));
+        check_one_schedule(movement, rank, lowered.back());
     }
-    Check(movement, schedules).run();
+    Check(movement, lowered).run();
 }
 
 }  // namespace mfsdp::comm

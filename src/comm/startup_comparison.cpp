@@ -65,10 +65,10 @@ std::pair<StartupFacts, StartupFacts> first_difference(const std::vector<Startup
 }
 
 /// Digest of all messages of one rank with one peer in one direction, in order.
-std::uint64_t message_digest(std::span<const TransferSchedule* const> schedules, OperationKind kind, int peer) {
+std::uint64_t message_digest(std::span<const TransferSchedule> schedules, OperationKind kind, int peer) {
     std::string list;
     for (std::size_t number = 0; number < schedules.size(); ++number) {
-        for (const Channel& channel : schedules[number]->channels) {
+        for (const Channel& channel : schedules[number].channels) {
             for (const Round& round : channel.rounds) {
                 for (const TransferOperation& operation : round.operations) {
                     if (operation.kind != kind || operation.peer != peer) continue;
@@ -97,10 +97,14 @@ void compare_startup_facts(Communicator& communicator, std::span<const StartupFa
 
 void compare_message_lists(Communicator& communicator, std::span<const TransferSchedule* const> schedules) {
     const auto ranks = static_cast<std::size_t>(communicator.size());
+    std::vector<TransferSchedule> lowered;
+    for (const TransferSchedule* const schedule : schedules) {
+        lowered.push_back(lower_broadcasts(*schedule, communicator.rank()));
+    }
     std::vector<std::uint64_t> mine(2 * ranks);  // sent to each, received from each
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-        mine[peer] = message_digest(schedules, OperationKind::send, static_cast<int>(peer));
-        mine[ranks + peer] = message_digest(schedules, OperationKind::receive, static_cast<int>(peer));
+        mine[peer] = message_digest(lowered, OperationKind::send, static_cast<int>(peer));
+        mine[ranks + peer] = message_digest(lowered, OperationKind::receive, static_cast<int>(peer));
     }
     std::vector<std::uint64_t> all(mine.size() * ranks);
     communicator.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));

@@ -1,6 +1,7 @@
 #include "mfsdp/comm/transfer_schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mfsdp::comm {
 
@@ -11,7 +12,11 @@ std::int64_t message_bytes(const TransferSchedule& schedule, OperationKind kind)
     for (const Channel& channel : schedule.channels) {
         for (const Round& round : channel.rounds) {
             for (const TransferOperation& operation : round.operations) {
-                if (operation.kind == kind) bytes += operation.count * device::size_of(operation.source_dtype);
+                const std::int64_t once = operation.count * device::size_of(operation.source_dtype);
+                if (operation.kind == kind) bytes += once;
+                if (operation.kind != OperationKind::broadcast) continue;
+                if (kind == OperationKind::send) bytes += operation.receivers * once;
+                if (kind == OperationKind::receive && operation.receivers == 0) bytes += once;
             }
         }
     }
@@ -47,6 +52,30 @@ bool TransferSchedule::empty() const {
         return std::all_of(channel.rounds.begin(), channel.rounds.end(),
                            [](const Round& round) { return round.operations.empty(); });
     });
+}
+
+TransferSchedule lower_broadcasts(const TransferSchedule& schedule, int rank) {
+    TransferSchedule lowered = schedule;
+    for (Channel& channel : lowered.channels) {
+        for (Round& round : channel.rounds) {
+            std::vector<TransferOperation> operations;
+            for (TransferOperation operation : round.operations) {
+                if (operation.kind != OperationKind::broadcast) {
+                    operations.push_back(operation);
+                    continue;
+                }
+                const int receivers = std::exchange(operation.receivers, 0);
+                operation.kind = receivers > 0 ? OperationKind::send : OperationKind::receive;
+                if (receivers == 0) operations.push_back(operation);
+                for (int step = 1; step <= receivers; ++step) {
+                    operation.peer = (rank + step) % (receivers + 1);
+                    operations.push_back(operation);
+                }
+            }
+            round.operations = std::move(operations);
+        }
+    }
+    return lowered;
 }
 
 std::vector<Piece> coalesce(std::vector<Piece> pieces) {

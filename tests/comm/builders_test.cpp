@@ -58,7 +58,8 @@ TEST_CASE("gather builders: every rank ends with all it wants, for any shape, ra
     for (const int ranks : kRankCounts) {
         for (const test::GroupShape& shape : test::group_shapes(ranks)) {
             const Movement movement = test::gather_movement(shape);
-            for (const GatherAlgorithm algorithm : {GatherAlgorithm::direct, GatherAlgorithm::ring}) {
+            for (const GatherAlgorithm algorithm :
+                 {GatherAlgorithm::direct, GatherAlgorithm::ring, GatherAlgorithm::broadcast}) {
                 for (const std::int64_t chunk_bytes : {4, 20, 4194304}) {
                     INFO(ranks << " ranks, " << shape.describe() << ", " << name(algorithm) << ", " << chunk_bytes);
                     const std::vector<TransferSchedule> schedules = build_all(movement, algorithm, chunk_bytes);
@@ -77,6 +78,7 @@ TEST_CASE("direct gather: rank r sends its pieces N - 1 times; ring gather: the 
             const Movement movement = test::gather_movement(shape);
             const std::vector<TransferSchedule> direct = build_all(movement, GatherAlgorithm::direct, 12);
             const std::vector<TransferSchedule> ring = build_all(movement, GatherAlgorithm::ring, 12);
+            const std::vector<TransferSchedule> broadcast = build_all(movement, GatherAlgorithm::broadcast, 12);
             std::int64_t all = 0;
             for (int rank = 0; rank < ranks; ++rank) all += held_elements(movement, rank);
             for (int rank = 0; rank < ranks; ++rank) {
@@ -87,6 +89,8 @@ TEST_CASE("direct gather: rank r sends its pieces N - 1 times; ring gather: the 
                 CHECK(direct[index].bytes_received() == 4 * (all - held));
                 CHECK(ring[index].bytes_sent() == 4 * (all - held_elements(movement, (rank + 1) % ranks)));
                 CHECK(ring[index].bytes_received() == 4 * (all - held));
+                CHECK(broadcast[index].bytes_sent() == direct[index].bytes_sent());
+                CHECK(broadcast[index].bytes_received() == direct[index].bytes_received());
                 CHECK(direct[index].scratch_bytes == 0);
                 total += ring[index].bytes_sent();
             }
@@ -206,6 +210,7 @@ TEST_CASE("ring gather: refuses movements that it cannot serve, naming the way o
     movement.to.pieces[1].clear();  // rank 1 wants nothing
     CHECK_THROWS_AS(build_ring_gather(movement, 0, {}), ConfigError);
     CHECK_THROWS_WITH(build_ring_gather(movement, 0, {}), Catch::Contains("use the direct gather"));
+    CHECK_THROWS_WITH(build_broadcast_gather(movement, 0, {}), Catch::Contains("use the direct gather"));
 
     Movement replicated = test::gather_movement(test::group_shapes(3)[4]);
     replicated.from.pieces[2] = replicated.from.pieces[1];

@@ -80,7 +80,9 @@ void move_and_compare(Communicator& communicator, const std::string& module) {
     communicator.set_timeout_seconds(30.0);
     std::int64_t compared = 0;
     for (const test::GroupShape& shape : test::group_shapes(ranks)) {
-        for (const GatherAlgorithm algorithm : {GatherAlgorithm::direct, GatherAlgorithm::ring}) {
+        std::vector<GatherAlgorithm> gathers{GatherAlgorithm::direct, GatherAlgorithm::ring};
+        if (!module.empty()) gathers.push_back(GatherAlgorithm::broadcast);
+        for (const GatherAlgorithm algorithm : gathers) {
             run_movement(communicator, transport, test::gather_movement(shape), algorithm, compared);
         }
         for (const bool accumulate : {false, true}) {

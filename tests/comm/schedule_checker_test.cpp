@@ -220,9 +220,25 @@ TEST_CASE("schedule checker: senseless operations are refused") {
     damage_first_send([](TransferOperation& send) { send.peer = 3; }, "no other rank as its peer");
     damage_first_send([](TransferOperation& send) { send.count = 0; }, "no elements");
     damage_first_send([](TransferOperation& send) { send.target_dtype = device::DType::bfloat16; }, "changes the type");
-    damage_first_send([](TransferOperation& send) { send.kind = OperationKind::broadcast; }, "not lowered");
+    damage_first_send([](TransferOperation& send) { send.kind = OperationKind::broadcast; },
+                      "its broadcasts are not those of rank 0");
     damage_first_send([](TransferOperation& send) { send.offset = -1; }, "negative offset");
     CHECK_THROWS_AS(check_schedules(gather_of_three(), Schedules(2)), InternalError);
+}
+
+TEST_CASE("schedule checker: broadcasts are for all ranks, alike on all of them") {
+    const auto damage = [](const std::string& reason,
+                           const std::function<void(std::vector<TransferOperation>&)>& change) {
+        check_damage(gather_of_three(), build(gather_of_three(), GatherAlgorithm::broadcast), reason,
+                     [&](Schedules& schedules) { change(schedules[1].channels.front().rounds.front().operations); });
+    };
+    damage("its broadcasts are not those of rank 0",
+           [](std::vector<TransferOperation>& operations) { std::swap(operations.front(), operations[1]); });
+    damage("its broadcasts are not those of rank 0",
+           [](std::vector<TransferOperation>& operations) { operations.erase(operations.begin()); });
+    damage("receivers, wanted", [](std::vector<TransferOperation>& operations) {
+        for (TransferOperation& operation : operations) operation.receivers = 1;
+    });
 }
 
 TEST_CASE("schedule checker: a message says rank, channel, round and movement") {

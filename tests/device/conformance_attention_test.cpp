@@ -185,9 +185,9 @@ std::vector<Row> attention_rows() {
         }
     }
     // One token, fewer than a tile, exactly one tile, one more, several with a rest; groups; odd head dimensions.
-    for (const Heads& size :
-         {Heads{1, 1, 1, 1, 1}, Heads{2, 3, 2, 1, 5}, Heads{1, 17, 4, 2, 8}, Heads{1, 64, 1, 1, 16},
-          Heads{1, 65, 2, 2, 24}, Heads{2, 130, 3, 1, 32}, Heads{1, 200, 2, 1, 64}, Heads{1, 70, 1, 1, 128}}) {
+    for (const Heads& size : {Heads{1, 1, 1, 1, 1}, Heads{2, 3, 2, 1, 5}, Heads{1, 17, 4, 2, 8}, Heads{1, 64, 1, 1, 16},
+                              Heads{1, 65, 2, 2, 24}, Heads{2, 130, 3, 1, 32}, Heads{1, 200, 2, 1, 64},
+                              Heads{1, 70, 1, 1, 128}, Heads{1, 33, 2, 1, 160}}) {
         for (const DType type : {DType::float32, DType::bfloat16}) {
             add_forward_row(rows, size, 1.0, type);
             add_backward_row(rows, size, type);

@@ -118,9 +118,9 @@ void add_position_rows(std::vector<Row>& rows, const Sequence& size) {
 std::vector<Row> embedding_rows() {
     constexpr DType kFloat = DType::float32, kHalf = DType::bfloat16;
     std::vector<Row> rows;
-    for (const Lookup& size :
-         {Lookup{1, 1, 1}, Lookup{11, 5, 7}, Lookup{3, 64, 200}, Lookup{70, 131, 257}, Lookup{10, 12, 60, 0, 30},
-          Lookup{10, 12, 60, 10, 30}, Lookup{10, 12, 60, 20, 30}, Lookup{20, 3, 5000, 10, 40}}) {
+    for (const Lookup& size : {Lookup{1, 1, 1}, Lookup{11, 5, 7}, Lookup{3, 64, 200}, Lookup{70, 131, 257},
+                               Lookup{10, 12, 60, 0, 30}, Lookup{10, 12, 60, 10, 30}, Lookup{10, 12, 60, 20, 30},
+                               Lookup{20, 3, 5000, 10, 40}, Lookup{10, 12, 300, 0, 100}}) {
         add_lookup_rows(rows, size);
     }
     for (const Types& types : {Types{kHalf, kHalf}, Types{kFloat, kHalf}, Types{kHalf, kFloat}}) {

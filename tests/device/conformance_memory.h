@@ -12,10 +12,14 @@
 
 namespace mfsdp::device::conformance {
 
+/// Unused elements between rows, where the row allows them: so many that rows begin anywhere, or that all of them begin
+/// where vectors may and end where they may not.
+enum class RowGaps { none, odd, aligned };
+
 /// How the arguments lie in memory; results must not depend on it.
 struct Placing {
     bool off_by_one = false;  ///< addresses are one element after a multiple of 256 bytes
-    bool gaps = false;        ///< gaps between rows where the row allows them
+    RowGaps gaps = RowGaps::none;
 };
 
 /// One argument: a host image of its memory and the same memory on the device.

@@ -11,7 +11,7 @@ namespace mfsdp::device::conformance {
 
 namespace {
 
-constexpr std::byte kGuard{0xA5};
+constexpr std::byte kGuard{0xFE};   // huge or NaN in every floating-point type: whoever reads it shows
 constexpr std::byte kPoison{0xFF};  // NaN in every floating-point type
 constexpr std::int64_t kGuardElements = 64;
 
@@ -76,7 +76,8 @@ double read_element(const std::byte* source, DType dtype) {
 }
 
 /// A view of `shape` at `address`; with gaps, each dimension but the last is followed by some unused elements.
-Tensor view(std::byte* address, DType dtype, const Shape& shape, bool gaps) {
+Tensor view(std::byte* address, DType dtype, const Shape& shape, RowGaps gaps) {
+    constexpr std::int64_t kVector = 16;  // elements
     Tensor result;
     result.data = address;
     result.dtype = dtype;
@@ -85,7 +86,8 @@ Tensor view(std::byte* address, DType dtype, const Shape& shape, bool gaps) {
         result.shape[axis] = shape[axis];
         result.strides[axis] = stride;
         stride *= shape[axis];
-        if (gaps) stride += 3 + 2 * static_cast<std::int64_t>(axis);
+        if (gaps == RowGaps::odd) stride += 3 + 2 * static_cast<std::int64_t>(axis);
+        if (gaps == RowGaps::aligned) stride = (stride + kVector - 1) / kVector * kVector + kVector;
     }
     result.rank = static_cast<int>(shape.size());
     return result;
@@ -106,7 +108,7 @@ std::int64_t extent(const Tensor& tensor) {
 PlacedArgument::PlacedArgument(Device& device, MemoryLedger& ledger, const ArgumentOfRow& argument, Placing placing,
                                const std::vector<double>& values)
     : written_(argument.access != Access::read) {
-    const bool gaps = placing.gaps && argument.gaps == Gaps::allowed;
+    const RowGaps gaps = argument.gaps == Gaps::allowed ? placing.gaps : RowGaps::none;
     const std::int64_t size = size_of(argument.dtype);
     tensor_ = view(nullptr, argument.dtype, argument.shape, gaps);
     const std::int64_t guard = align_up(kGuardElements * size);
@@ -179,7 +181,7 @@ TEST_CASE("a placed argument notices a write beside its elements and a write to 
     MemoryLedger ledger;
     const auto access = GENERATE(Access::read, Access::write);
     PlacedArgument placed(*device, ledger, {"x", {3, 5}, access, normal(), DType::float32, Gaps::allowed},
-                          {.off_by_one = true, .gaps = true}, std::vector<double>(15, 1.0));
+                          {.off_by_one = true, .gaps = RowGaps::odd}, std::vector<double>(15, 1.0));
     const Tensor& x = placed.tensor();
     placed.send(*stream);
     placed.fetch(*stream);

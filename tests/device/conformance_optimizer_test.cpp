@@ -123,15 +123,19 @@ void add_weight_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, DTyp
 }
 
 /// The values are multiples of 1/16 below 8, so sums of squares are exact in any order and the words are known.
-void add_square_sum_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, bool with_nan) {
+/// Word 9 is `before` at first: 2^32 - 1 makes a carry.
+void add_square_sum_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, bool with_nan, double before = 0.0) {
     const Filling sixteenths = [with_nan](std::int64_t index, Random& random) {
         const auto value = static_cast<double>(random() % 256) / 16.0 - 8.0;
         return with_nan && index == 1 ? std::nan("") : value;
     };
     rows.push_back(row<SquareSum>(
-        text(m, n) + (with_nan ? " with NaN" : ""),
+        text(m, n) + (with_nan ? " with NaN" : "") + (before != 0.0 ? " with a carry" : ""),
         {input("in", matrix(m, n), sixteenths, Gaps::allowed),
-         in_out("words", {ExactSum::kWords + 1}, list({0.0}), Gaps::forbidden, DType::int64)},
+         in_out(
+             "words", {ExactSum::kWords + 1},
+             [before](std::int64_t index, Random&) { return index == 9 ? before : 0.0; }, Gaps::forbidden,
+             DType::int64)},
         [](Tensors t) {
             return SquareSum{t[1], t[0]};
         },
@@ -145,7 +149,9 @@ void add_square_sum_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, 
                 (std::isfinite(sum) ? whole : nonfinite) += std::isfinite(sum) ? sum : 1.0;
             }
             const double shifted = whole * 1024.0;
-            v[1][9] += std::floor(shifted);
+            const double word = v[1][9] + std::floor(shifted);
+            v[1][9] = std::fmod(word, 0x1p32);
+            v[1][10] += std::floor(word * 0x1p-32);
             v[1][8] += (shifted - std::floor(shifted)) * 0x1p32;
             v[1][ExactSum::kWords] += nonfinite;
         },
@@ -176,6 +182,7 @@ std::vector<Row> optimizer_rows() {
     }
     add_square_sum_row(rows, 4, 6, true);
     add_square_sum_row(rows, 1500, 2, false);
+    add_square_sum_row(rows, 3, 7, false, 0x1p32 - 1.0);
     add_norm_row(rows, 1500, 2, 1.0);
     for (const DType dtype : {DType::bfloat16, DType::float16}) {
         for (const auto& [m, n] : {Rectangle{3, 7}, Rectangle{2, 5003}}) {

@@ -241,9 +241,11 @@ void check_row(const Backend& backend, std::span<const std::unique_ptr<Device>> 
     const std::size_t compared = check_outcome(row, first, expected);
     CHECK((compared > 0 || row.empty_allowed));
     for (std::size_t d = 0; d < devices.size(); ++d) {
-        for (const Placing placing : {Placing{}, Placing{.off_by_one = true}, Placing{.gaps = true},
-                                      Placing{.off_by_one = true, .gaps = true}}) {
-            INFO(backend.threads[d] << " threads, off by one: " << placing.off_by_one << ", gaps: " << placing.gaps);
+        for (const Placing placing :
+             {Placing{}, Placing{.off_by_one = true}, Placing{.gaps = RowGaps::odd}, Placing{.gaps = RowGaps::aligned},
+              Placing{.off_by_one = true, .gaps = RowGaps::odd}}) {
+            INFO(backend.threads[d] << " threads, off by one: " << placing.off_by_one
+                                    << ", gaps: " << static_cast<int>(placing.gaps));
             const Outcome other = execute(*devices[d], row, initial, placing);
             CHECK(other.damaged == "");
             CHECK((other.bits == first.bits));

@@ -80,7 +80,8 @@ TEST_CASE("emulated GPUs: llama in bfloat16 with fewer key heads, the same bits 
     const Outcome alone = train(run, 1, "matrix_fsdp", "devices=1");
     REQUIRE(alone.trajectory.size() == 3);
     CHECK(train(run, 3, "matrix_fsdp", "devices=4,asynchronous=1") == alone);
-    run.document()["parallel"] = {{"prefetch_units", 3}, {"prefetch_bytes", 12000}};
+    run.document()["parallel"] = {
+        {"prefetch_units", 3}, {"prefetch_bytes", 12000}, {"collectives", {{"gather", "broadcast"}}}};
     run.write();
     CHECK(train(run, 2, "matrix_fsdp", "devices=4,asynchronous=1,seed=2") == alone);
 }

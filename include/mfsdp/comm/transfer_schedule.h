@@ -20,14 +20,16 @@ enum class OperationKind : std::uint8_t { send, receive, copy, add, broadcast };
 /// One operation. Offsets and counts are elements, offsets from the start of the named buffer.
 struct TransferOperation {
     OperationKind kind = OperationKind::copy;
-    BufferRole buffer = BufferRole::shard;  ///< send: where from; receive, copy, add: where to
+    /// send, and broadcast on its root: where from; receive, copy, add, and broadcast elsewhere: where to
+    BufferRole buffer = BufferRole::shard;
     std::int64_t offset = 0;
     BufferRole source_buffer = BufferRole::shard;  ///< copy, add only
     std::int64_t source_offset = 0;
     std::int64_t count = 0;
     device::DType source_dtype = device::DType::float32;
     device::DType target_dtype = device::DType::float32;
-    int peer = -1;  ///< send, receive: the other rank; broadcast: its root
+    int peer = -1;      ///< send, receive: the other rank; broadcast: its root
+    int receivers = 0;  ///< broadcast, on its root: the number of other ranks; elsewhere 0
 
     friend bool operator==(const TransferOperation&, const TransferOperation&) = default;
 };
@@ -50,10 +52,15 @@ struct TransferSchedule {
     std::vector<Channel> channels;
     std::int64_t scratch_bytes = 0;
 
+    /// A broadcast counts as if its root sent to each of the others.
     [[nodiscard]] std::int64_t bytes_sent() const;
     [[nodiscard]] std::int64_t bytes_received() const;
     [[nodiscard]] bool empty() const;
 };
+
+/// The same with each broadcast as a send of its root to every other rank, for whoever knows messages between two ranks
+/// only. `rank` is that of the schedule.
+[[nodiscard]] TransferSchedule lower_broadcasts(const TransferSchedule& schedule, int rank);
 
 /// A run of elements of a group: where it lies on a rank, and where in the group. Pieces of a rank are sorted by
 /// group_offset and do not overlap.

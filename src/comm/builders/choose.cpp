@@ -38,6 +38,8 @@ TransferSchedule build_gather(GatherAlgorithm algorithm, const Movement& movemen
             return build_direct_gather(movement, rank, options);
         case GatherAlgorithm::ring:
             return build_ring_gather(movement, rank, options);
+        case GatherAlgorithm::broadcast:
+            return build_broadcast_gather(movement, rank, options);
         case GatherAlgorithm::automatic:
             break;
     }
@@ -58,6 +60,8 @@ std::string_view name(GatherAlgorithm algorithm) {
             return "direct";
         case GatherAlgorithm::ring:
             return "ring";
+        case GatherAlgorithm::broadcast:
+            return "broadcast";
     }
     return "?";
 }

@@ -22,28 +22,6 @@ namespace {
 
 std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
-// Group offsets at which any rank's layout breaks: between two of them a chunk lies in one piece on every rank.
-std::vector<std::int64_t> layout_cuts(const Movement& movement) {
-    std::vector<std::int64_t> cuts;
-    for (const auto* arrangement : {&movement.from, &movement.to}) {
-        for (const std::vector<Piece>& pieces : arrangement->pieces) {
-            for (const Piece& piece : coalesce(pieces)) {
-                cuts.push_back(piece.group_offset);
-                cuts.push_back(piece.group_offset + piece.count);
-            }
-        }
-    }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    return cuts;
-}
-
-std::int64_t place(const std::vector<Piece>& pieces, const Piece& chunk) {
-    const std::int64_t offset = local_offset_of(pieces, chunk.group_offset, chunk.count);
-    MFSDP_ASSERT(offset >= 0, "chunks are cut where any rank's layout breaks");
-    return offset;
-}
-
 void append(std::vector<Round>& rounds, std::size_t round, const TransferOperation& operation) {
     if (rounds.size() <= round) rounds.resize(round + 1);
     rounds[round].operations.push_back(operation);
@@ -68,6 +46,27 @@ bool ring_applies(const Movement& movement) {
         if (!subtract(foreign, all).empty() || total_count(foreign) != held - total_count(own)) return false;
     }
     return true;
+}
+
+std::vector<std::int64_t> layout_cuts(const Movement& movement) {
+    std::vector<std::int64_t> cuts;
+    for (const auto* arrangement : {&movement.from, &movement.to}) {
+        for (const std::vector<Piece>& pieces : arrangement->pieces) {
+            for (const Piece& piece : coalesce(pieces)) {
+                cuts.push_back(piece.group_offset);
+                cuts.push_back(piece.group_offset + piece.count);
+            }
+        }
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    return cuts;
+}
+
+std::int64_t place_of(const std::vector<Piece>& pieces, const Piece& chunk) {
+    const std::int64_t offset = local_offset_of(pieces, chunk.group_offset, chunk.count);
+    MFSDP_ASSERT(offset >= 0, "chunks are cut where any rank's layout breaks");
+    return offset;
 }
 
 TransferSchedule build_ring_gather(const Movement& movement, int rank, const BuildOptions& options) {
@@ -98,13 +97,13 @@ TransferSchedule build_ring_gather(const Movement& movement, int rank, const Bui
         for (const Piece& part : split(coalesce(movement.from.pieces[at(origin)]), cuts, chunk)) {
             if (origin != rank) {
                 append(rounds, received,
-                       make_receive(movement, previous, movement.to.buffer, place(gathered, part), part.count));
+                       make_receive(movement, previous, movement.to.buffer, place_of(gathered, part), part.count));
                 ++received;
             }
             if (origin == next) continue;
             send_round = std::max(send_round, received);
             const BufferRole buffer = origin == rank ? movement.from.buffer : movement.to.buffer;
-            const std::int64_t offset = place(origin == rank ? held : gathered, part);
+            const std::int64_t offset = place_of(origin == rank ? held : gathered, part);
             append(rounds, send_round, make_send(movement, next, buffer, offset, part.count));
             ++send_round;
         }

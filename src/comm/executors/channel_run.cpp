@@ -85,7 +85,7 @@ void ChannelRun::begin_round(const TransferContext& context) {
                 local_.push_back(&operation);
                 break;
             case OperationKind::broadcast:
-                throw InternalError("comm: builders lower broadcasts to sends and receives for this transport");
+                throw InternalError("comm: this transport knows no broadcasts; use another gather");
         }
     }
     round_begun_ = true;

@@ -143,11 +143,12 @@ void LaneStream::end() {
 }
 
 void LaneStream::retire() {
-    while (!in_flight_.empty() && in_flight_.front().issued && events_[in_flight_.front().end].reached()) {
-        free_events_.push_back(in_flight_.front().begin);
-        free_events_.push_back(in_flight_.front().end);
-        in_flight_.pop_front();
+    auto first = in_flight_.begin();
+    for (; first != in_flight_.end() && first->issued && events_[first->end].reached(); ++first) {
+        free_events_.push_back(first->begin);
+        free_events_.push_back(first->end);
     }
+    in_flight_.erase(in_flight_.begin(), first);
 }
 
 const TransferSchedule* LaneStream::overdue(double seconds) {

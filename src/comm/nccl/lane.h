@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -77,7 +76,7 @@ class LaneStream {
     cudaStream_t handle_;
     std::vector<OwnedEvent> events_;
     std::vector<std::size_t> free_events_;
-    std::deque<Transfer> in_flight_;
+    std::vector<Transfer> in_flight_;  // oldest first
 };
 
 /// "gather lane: 'gather block 3'", for messages.

@@ -44,11 +44,19 @@ int current_ordinal() {
     return ordinal;
 }
 
-/// A call that may block the host.
+/// A call that may block the host. Described when it has done so for too long: a step allocates nothing.
 struct HostCall {
-    std::string what;
-    Clock::time_point since;
+    const char* what = "";
     double limit_seconds = 0.0;
+    const TransferSchedule* schedule = nullptr;
+    Lane lane = Lane::gather;
+    Clock::time_point since = Clock::now();
+
+    [[nodiscard]] std::string describe() const {
+        std::string text = what;
+        if (schedule != nullptr) text.append(nccl::describe(lane, *schedule));
+        return text;
+    }
 };
 
 class NcclExecutor final : public Executor {
@@ -71,7 +79,7 @@ class NcclExecutor final : public Executor {
     ~NcclExecutor() override {
         if (all_ended()) {
             try {
-                call("the end of NCCL's communicators", kFinishSeconds, [&] {
+                call({"end of NCCL's communicators", kFinishSeconds}, [&] {
                     for (OwnedCommunicator& communicator : communicators_) communicator.finish();
                 });
             } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): dead already, nothing to finish
@@ -91,7 +99,7 @@ class NcclExecutor final : public Executor {
             if (failure_) std::rethrow_exception(failure_);
             stream.begin(schedule);
         }
-        call("start of the " + describe(lane, schedule), options_.timeout_seconds,
+        call({"start of the ", options_.timeout_seconds, &schedule, lane},
              [&] { stream.issue(schedule, buffers, communicators_[at(lane)].get()); });
         const std::lock_guard lock(mutex_);
         stream.end();
@@ -122,7 +130,7 @@ class NcclExecutor final : public Executor {
   private:
     void meet(Communicator& communicator) {
         const std::array<ncclUniqueId, kLanes> ids = exchange_ids(communicator);
-        call("start of NCCL", options_.init_timeout_seconds, [&] {
+        call({"start of NCCL", options_.init_timeout_seconds}, [&] {
             for (std::size_t lane = 0; lane < ids.size(); ++lane) {
                 communicators_[lane].meet(ids[lane], communicator.size(), communicator.rank());
             }
@@ -131,8 +139,8 @@ class NcclExecutor final : public Executor {
 
     /// Runs what may block inside NCCL, under the eyes of the watching thread.
     template <class Body>
-    void call(std::string what, double limit_seconds, const Body& body) {
-        set_call(HostCall{std::move(what), Clock::now(), limit_seconds});
+    void call(const HostCall& host_call, const Body& body) {
+        set_call(host_call);
         try {
             body();
         } catch (...) {
@@ -144,11 +152,11 @@ class NcclExecutor final : public Executor {
         set_call(std::nullopt);
     }
 
-    void set_call(std::optional<HostCall> call) {
+    void set_call(const std::optional<HostCall>& call) {
         {
             const std::lock_guard lock(mutex_);
             if (call && failure_) std::rethrow_exception(failure_);
-            host_call_ = std::move(call);
+            host_call_ = call;
         }
         changed_.notify_one();
     }
@@ -201,7 +209,7 @@ class NcclExecutor final : public Executor {
         if (host_call_) {
             const double blocks_for = std::chrono::duration<double>(Clock::now() - host_call_->since).count();
             if (blocks_for > host_call_->limit_seconds) {
-                options_.give_up("comm: " + host_call_->what + ": no answer from all ranks within " +
+                options_.give_up("comm: " + host_call_->describe() + ": no answer from all ranks within " +
                                  std::to_string(host_call_->limit_seconds) + " s on rank " + std::to_string(rank_));
             }
             return;  // no communicator is aborted while the host is inside it

@@ -66,11 +66,22 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Packed {
     std::uint32_t word[kWords];
 };
 
+#ifdef MFSDP_CUDA_EMULATED
+/// A GPU refuses other addresses, the host does not.
+template <class Vector>
+inline void require_aligned(const void* address) {
+    if (reinterpret_cast<std::uintptr_t>(address) % alignof(Vector) == 0) return;
+    emulated_cuda::fail("a vector of %zu bytes at %p, which is not a multiple of %zu", sizeof(Vector), address,
+                        alignof(Vector));
+}
+#endif
+
 /// One access of 16 bytes (or fewer, if N elements have fewer); the address is a multiple of alignof(Packed<T, N>).
 template <int N, class T>
 [[nodiscard]] __device__ inline Packed<std::remove_const_t<T>, N> load_packed(const T* source) {
     using Result = Packed<std::remove_const_t<T>, N>;
 #ifdef MFSDP_CUDA_EMULATED
+    require_aligned<Result>(source);
     Result result;
     std::memcpy(&result, source, sizeof result);
     return result;
@@ -82,6 +93,7 @@ template <int N, class T>
 template <class T, int N>
 __device__ inline void store_packed(T* target, const Packed<T, N>& value) {
 #ifdef MFSDP_CUDA_EMULATED
+    require_aligned<Packed<T, N>>(target);
     std::memcpy(static_cast<void*>(target), &value, sizeof value);
 #else
     *reinterpret_cast<Packed<T, N>*>(target) = value;

@@ -285,7 +285,8 @@ CollectivesConfig bind_collectives(const Reader& read) {
         collectives.gather =
             read.name<GatherAlgorithm>("parallel.collectives.gather", {{"auto", GatherAlgorithm::automatic},
                                                                        {"direct", GatherAlgorithm::direct},
-                                                                       {"ring", GatherAlgorithm::ring}});
+                                                                       {"ring", GatherAlgorithm::ring},
+                                                                       {"broadcast", GatherAlgorithm::broadcast}});
     }
     collectives.reduce =
         read.name<ReduceAlgorithm>("parallel.collectives.reduce", {{"auto", ReduceAlgorithm::automatic},

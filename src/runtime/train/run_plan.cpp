@@ -159,6 +159,9 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     engine.store.reshard_after_forward = config.parallel.reshard_after_forward;
     engine.store.gather = config.parallel.collectives.gather;
     engine.store.reduce = sum_algorithm(config, run.mesh.ranks());
+    if (engine.store.gather == comm::GatherAlgorithm::broadcast && config.device != DeviceChoice::cuda) {
+        throw ConfigError("config: parallel.collectives.gather = broadcast: only NCCL broadcasts; needs device = cuda");
+    }
     engine.store.build.chunk_bytes = config.parallel.collectives.chunk_bytes;
     if (const auto& file = config.parallel.calibration) {
         engine.store.links = link_model(read_link_calibration(*file), run.mesh, *file);

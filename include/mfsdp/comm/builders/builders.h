@@ -18,6 +18,10 @@ namespace mfsdp::comm {
 /// otherwise. Bytes sent by rank r: the pieces of all ranks but r+1.
 [[nodiscard]] TransferSchedule build_ring_gather(const Movement& movement, int rank, const BuildOptions& options);
 
+/// Every rank broadcasts its pieces to all, in chunks, all in one round: for transports that broadcast themselves and
+/// for movements that the ring serves, ConfigError otherwise. Bytes sent count as those of the direct gather.
+[[nodiscard]] TransferSchedule build_broadcast_gather(const Movement& movement, int rank, const BuildOptions& options);
+
 /// The ordered sum: every contributor sends its leaf's parts to their owners; the owner receives chunk by chunk, within
 /// a chunk in contributor order, into two chunks of scratch, adding one while the next arrives; its own leaf is added
 /// at its place. The first leaf of a fresh sum is received (or copied) into place.
@@ -33,9 +37,9 @@ enum class SumAlgorithm : std::uint8_t { direct, grouped };
 [[nodiscard]] TransferSchedule build_sum(SumAlgorithm algorithm, const Movement& movement, int rank,
                                          const BuildOptions& options);
 
-enum class GatherAlgorithm : std::uint8_t { automatic, direct, ring };
+enum class GatherAlgorithm : std::uint8_t { automatic, direct, ring, broadcast };
 
-/// `automatic`: the cheaper by predicted_seconds; the same choice on every rank.
+/// `automatic`: the cheaper of direct and ring by predicted_seconds; the same choice on every rank.
 [[nodiscard]] GatherAlgorithm choose_gather(const Movement& movement, GatherAlgorithm wanted, const Mesh& mesh,
                                             const LinkModel& links, const BuildOptions& options);
 /// The schedule of the chosen builder. `automatic` must have been resolved by choose_gather: else InternalError.
