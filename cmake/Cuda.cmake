@@ -29,6 +29,16 @@ if(MFSDP_WITH_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${MFSDP_CCACHE})
   endif()
   find_package(CUDAToolkit REQUIRED)
+  # Toolkits without the mathematical libraries exist: these then come from elsewhere on CMAKE_PREFIX_PATH.
+  foreach(library cublas cublasLt cusolver)
+    if(NOT TARGET CUDA::${library})
+      find_library(MFSDP_${library}_LIBRARY NAMES ${library} lib${library}.so.13 lib${library}.so.12 REQUIRED)
+      find_path(MFSDP_${library}_INCLUDE cublasLt.h REQUIRED)
+      add_library(CUDA::${library} UNKNOWN IMPORTED)
+      set_target_properties(CUDA::${library} PROPERTIES IMPORTED_LOCATION ${MFSDP_${library}_LIBRARY}
+                            INTERFACE_INCLUDE_DIRECTORIES ${MFSDP_${library}_INCLUDE})
+    endif()
+  endforeach()
   # NCCL and cuDNN have no package files of their own; distributions of the toolkit put them beside its libraries.
   find_path(MFSDP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_path(MFSDP_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

@@ -54,10 +54,10 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv
 architecture=$(head -n 1 "$output/gpu.txt" | awk -F ', ' '{ gsub(/\./, "", $4); print $4 }')
 say "$(head -n 1 "$output/gpu.txt"), sm_$architecture"
 
-# NCCL and cuDNN as packages of Python bring them, where the toolkit has none.
+# Libraries as packages of Python bring them, where the toolkit has none.
 mapfile -t python_libraries < <(python3 - <<'END'
 import importlib.util, os
-for name in ("nvidia.cudnn", "nvidia.nccl"):
+for name in ("nvidia.cudnn", "nvidia.nccl", "nvidia.cu13"):
     try:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError:
