@@ -114,13 +114,17 @@ void run_until_failure(Communicator& communicator, const std::string& module, do
     const Transport transport = make_transport(communicator, module, timeout_seconds);
     const TransferSchedule schedule = build_sum(transport.sum, movement, communicator.rank(), {4096});
     test::MovementData data(*transport.device, movement, communicator.rank(), schedule.scratch_bytes);
+    bool waits = false;
     try {
         for (int repeat = 0;; ++repeat) {
             if (repeat == 10 && communicator.rank() == communicator.size() - 1) misbehave();
-            transport.executor->start(schedule, Lane::reduce, data.buffers(), {}).wait();
+            waits = false;
+            const device::Event end = transport.executor->start(schedule, Lane::reduce, data.buffers(), {});
+            waits = true;
+            end.wait();
         }
     } catch (const Error& error) {
-        std::fprintf(stderr, "%s\n", error.what());
+        std::fprintf(stderr, "%s%s\n", waits ? "" : "start: ", error.what());
         communicator.abort(static_cast<int>(error.code()));
     }
 }
