@@ -155,6 +155,39 @@ TEST_CASE("a CUDA stream has more events than its ring, and old ones stay true")
     CHECK(last == 600.0F);
 }
 
+TEST_CASE("streams of the CUDA device do not wait for each other by themselves") {
+    const auto device = make_emulated_cuda_device(asynchronous(6));
+    const auto busy = device->make_stream(), other = device->make_stream();
+    MemoryLedger ledger;
+    const Buffer buffer(*device, ledger, MemoryCategory::workspace, 512);
+    for (int i = 0; i < 500; ++i) launch(*busy, Fill{buffer.view(DType::float32, {1}), 1.0});
+    const Event end = busy->record();
+    launch(*other, Fill{buffer.view(DType::float32, {1}, 256), 1.0});
+    other->synchronize();
+    CHECK_FALSE(end.done());
+    busy->synchronize();
+    CHECK(end.done());
+}
+
+TEST_CASE("a point of a CUDA stream lies behind what the stream waits for, even if it has nothing of its own") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        const auto device = make_emulated_cuda_device(asynchronous(seed));
+        const auto one = device->make_stream(), between = device->make_stream(), last = device->make_stream();
+        MemoryLedger ledger;
+        const Buffer buffer(*device, ledger, MemoryCategory::workspace, 4);
+        const Tensor x = buffer.view(DType::float32, {1});
+        float result = 0.0F;
+        between->synchronize();
+        for (int i = 1; i <= 100; ++i) launch(*one, Fill{x, 1.0 * i});
+        between->wait(one->record());
+        last->wait(between->record());
+        launch(*last, CopyToHost{&result, x});
+        last->synchronize();
+        CHECK(result == 100.0F);
+        one->synchronize();
+    }
+}
+
 TEST_CASE("a CUDA stream waits for the timeline of another thread, and throws what failed there") {
     const auto device = make_emulated_cuda_device(asynchronous(2));
     const auto stream = device->make_stream();
@@ -181,9 +214,11 @@ TEST_CASE("the work of a CUDA stream is done when it is destroyed, and its event
     const Buffer buffer(*device, ledger, MemoryCategory::workspace, 4);
     const Tensor x = buffer.view(DType::float32, {1});
     auto stream = device->make_stream();
-    for (int i = 0; i < 10; ++i) launch(*stream, Fill{x, 1.0 * i});
+    for (int i = 0; i < 300; ++i) launch(*stream, Fill{x, 1.0 * i});
     const Event end = stream->record();
+    CHECK_FALSE(end.done());
     stream.reset();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // an answer may be kept for a moment
     CHECK(end.done());
     // The next stream may get the queue of the last one; points of both are told apart.
     stream = device->make_stream();
