@@ -5,6 +5,7 @@
 #include "mfsdp/base/hash64.h"
 #include "mfsdp/base/stopwatch.h"
 #include "mfsdp/comm/startup_comparison.h"
+#include "mfsdp/device/cpu_device.h"
 #include "mfsdp/model/huggingface.h"
 #include "mfsdp/optim/learning_rate.h"
 #include "mfsdp/runtime/config/environment.h"
@@ -178,8 +179,8 @@ void Trainer::plan() {
     }
     schedule_ = {config_.optimizer.warmup_steps, config_.optimizer.decay_steps, config_.train.steps,
                  config_.optimizer.decay_style, config_.optimizer.min_lr / config_.optimizer.lr};
-    require_decompositions();
     device_ = make_device(machine_, config_, threads_);
+    require_decompositions();
 }
 
 void Trainer::require_decompositions() const {
@@ -187,7 +188,7 @@ void Trainer::require_decompositions() const {
     const bool needed =
         matrix.name == MatrixOptimizerName::soap ||
         (matrix.name == MatrixOptimizerName::shampoo && matrix.shampoo.root_method == optim::RootMethod::eigen);
-    if (!needed || device::cpu_has_lapack()) return;
+    if (!needed || device_->kind() != device::DeviceKind::cpu || device::cpu_has_lapack()) return;
     throw ConfigError("config: optimizer.matrix.name = " + std::string(name(matrix.name)) +
                       ": this program was built without OpenBLAS, whose LAPACK decomposes matrices on the CPU");
 }
