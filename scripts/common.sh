@@ -43,7 +43,7 @@ configure() {
         rm -f "$log"
         fail 1 "cmake --preset $preset failed"
     fi
-    sed -n 's/^-- \(\(MPI\|oneDNN\|OpenBLAS\|ICU\) not found\)/    \1/p' "$log"
+    sed -n 's/^-- \(\(MPI\|oneDNN\|OpenBLAS\|ICU\|CUDA\|NCCL\|cuDNN\) not found\)/    \1/p' "$log"
     rm -f "$log"
 }
 

@@ -5,11 +5,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 usage() {
     cat <<'END'
 usage: scripts/test.sh [CTEST ARGUMENT]...
-  About 20 minutes on two cores; a second run builds only what is new.
+  About 45 minutes on two cores from nothing; a second run builds only what is new and takes some 15.
   Sets up and builds as scripts/quickstart.sh does, with all tests; then runs, in one ctest:
     gate.*    clang-format on all sources, clang-tidy on what changed
     asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow]
-    plain.*   products, and a short training, of a build without MPI, oneDNN, OpenBLAS and ICU
+    tsan.*    the CUDA backend on the emulated device under ThreadSanitizer, where the CUDA toolkit is installed
+    plain.*   products, and a short training, of a build without MPI, oneDNN, OpenBLAS, ICU and CUDA
     fuzz.*    15 seconds of fuzzing for each parser of foreign files, where clang can (see tests/fuzz/run.sh)
     others    every test of the release build, see tests/CMakeLists.txt
   Arguments go to ctest: scripts/test.sh -R comm
@@ -29,7 +30,12 @@ units=(base device comm model optim runtime)
 configure asan asan
 build asan "${units[@]/%/_tests}"
 
-configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_LAPACK=OFF -DMFSDP_WITH_ICU=OFF
+# Libraries with threads of their own that are not compiled for it would be reported.
+configure tsan tsan -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF
+build tsan device_tests
+
+configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_LAPACK=OFF -DMFSDP_WITH_ICU=OFF \
+    -DMFSDP_WITH_CUDA=OFF
 build plain device_tests mfsdp-train mfsdp-data
 
 parsers=(token_file safetensors config tokenizer huggingface)
@@ -60,6 +66,9 @@ mkdir -p "$gate"
     for unit in "${units[@]}"; do
         add "asan.$unit" "$ROOT/build/asan/bin/${unit}_tests" "~[slow]"
     done
+    if [[ -e $ROOT/build/tsan/bin/libmfsdp_cuda_emulated.so ]]; then
+        add tsan.emulated_cuda "$ROOT/build/tsan/bin/device_tests" "*mulated*,*CUDA*"
+    fi
     add plain.device "$ROOT/build/plain/bin/device_tests" "~[slow]"
     add plain.train "$ROOT/tests/apps/short_training.sh" "$ROOT/build/plain/bin/mfsdp-train"
     add plain.data "$ROOT/build/plain/bin/mfsdp-data" tokenize --output "$ROOT/build/plain/tokens" \

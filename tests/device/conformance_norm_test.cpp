@@ -1,3 +1,4 @@
+#include "mfsdp/device/half.h"
 #include "mfsdp/device/ops/norm.h"
 
 #include "device/conformance.h"
@@ -152,6 +153,51 @@ struct Rectangle {
     [[nodiscard]] std::string text() const { return sizes({{"n", rows}, {"C", columns}, {"H", heads}}); }
 };
 
+/// a + b as a device stores it in this type.
+Vector stored_sum(const Vector& a, const Vector& b, DType dtype) {
+    Vector result(a.size());
+    for (Size i = 0; i < a.size(); ++i) {
+        const auto sum = static_cast<float>(a[i] + b[i]);
+        result[i] = static_cast<double>(dtype == DType::bfloat16 ? widened(rounded<BFloat16>(sum)) : sum);
+    }
+    return result;
+}
+
+/// Both norms of input + residual; in place the sum takes the residual's place, or else the input's.
+void add_residual_rows(std::vector<Row>& rows, std::int64_t n, std::int64_t columns, const Kind& kind) {
+    const auto count = static_cast<Size>(n);
+    const Shape shape{n, columns};
+    const std::string name = text(n, columns) + kind.text() + " with residual";
+    const ArgumentOfRow stream = kind.changed("stream", shape), other = kind.in("other", shape);
+    const auto input_of = [kind](Tensors t) { return kind.in_place ? t[1] : t[0]; };
+    const auto residual_of = [kind](Tensors t) { return kind.in_place ? t[0] : t[1]; };
+    rows.push_back(row<LayerNormForward>(
+        name,
+        {stream, other, kind.in("weight", {columns}), kind.in("bias", {columns}), kind.out("out", shape),
+         output("mean", {n}), output("reciprocal_std", {n})},
+        [=](Tensors t) {
+            return LayerNormForward{t[4], t[5], t[6], input_of(t), t[2], t[3], kEpsilon, residual_of(t), t[0]};
+        },
+        [count, kind](Values& v) {
+            v[0] = stored_sum(v[0], v[1], kind.value);
+            const auto result = reference::layer_norm(v[0], v[2], v[3], count, static_cast<double>(kEpsilon));
+            v[4] = result.out;
+            v[5] = result.mean;
+            v[6] = result.reciprocal_std;
+        },
+        Tolerance{.of_largest = 2e-6}));
+    rows.push_back(row<RmsNormForward>(
+        name, {stream, other, kind.in("weight", {columns}), kind.out("out", shape), output("reciprocal_rms", {n})},
+        [=](Tensors t) { return RmsNormForward{t[3], t[4], input_of(t), t[2], kEpsilon, residual_of(t), t[0]}; },
+        [count, kind](Values& v) {
+            v[0] = stored_sum(v[0], v[1], kind.value);
+            const auto result = reference::rms_norm(v[0], v[2], count, static_cast<double>(kEpsilon));
+            v[3] = result.out;
+            v[4] = result.reciprocal_rms;
+        },
+        Tolerance{.of_largest = 2e-6}));
+}
+
 void add_rms_norm_row(std::vector<Row>& rows, const Rectangle& size, const Kind& kind) {
     const Shape shape = size.shape();
     const auto count = static_cast<Size>(size.rows * std::max<std::int64_t>(1, size.heads));
@@ -235,6 +281,15 @@ std::vector<Row> norm_rows() {
         add_layer_norm_backward_row(rows, size.rows, size.columns, {.weight_wanted = false, .bias_wanted = false});
         add_rms_norm_backward_row(rows, size, {.weight_wanted = false});
     }
+    for (const DType value : {kFloat, kHalf}) {
+        for (const bool in_place : {false, true}) {
+            for (const Rectangle& size :
+                 {Rectangle{7, 13}, Rectangle{9, 64}, Rectangle{130, 100}, Rectangle{3, 1000}}) {
+                add_residual_rows(rows, size.rows, size.columns, {.value = value, .in_place = in_place});
+            }
+        }
+    }
+    add_residual_rows(rows, 2, 16500, {});
     // Rows that take several vectors of each thread of a GPU's block, and some that none of its blocks can keep.
     add_layer_norm_row(rows, 2, 16500, {});
     add_rms_norm_row(rows, {2, 16500}, {.in_place = true});
@@ -256,6 +311,7 @@ std::vector<Row> norm_rows() {
     add_rms_norm_row(none, {0, 5}, {});
     add_rms_norm_row(none, {3, 5, 0}, {});
     add_rms_norm_row(none, {0, 5, 2}, {});
+    add_residual_rows(none, 0, 5, {});
     for (Row& empty : none) rows.push_back(allow_empty(std::move(empty)));
     add_layer_norm_backward_row(rows, 0, 5, {});  // the sums over no rows are zeros, not nothing
     add_rms_norm_backward_row(rows, {0, 5}, {});

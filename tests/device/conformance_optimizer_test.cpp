@@ -23,32 +23,46 @@ std::string text(std::int64_t rows, std::int64_t columns) { return sizes({{"m", 
 
 Shape matrix(std::int64_t rows, std::int64_t columns) { return {rows, columns}; }
 
-void add_adamw_row(std::vector<Row>& rows, std::int64_t n) {
-    AdamWStep step;
-    step.scale = kScale;
-    step.decay = 0.999F;
-    step.step_size = 0.01F;
-    step.root_correction = 0.3F;
+/// Parameters of these sizes in one launch, each with a decay and a rate of its own.
+void add_adamw_row(std::vector<Row>& rows, const std::vector<std::int64_t>& counts) {
+    AdamWStep step{.count = std::ssize(counts), .scale = kScale, .root_correction = 0.3F};
+    std::vector<ArgumentOfRow> arguments;
+    std::string text = "n=";
+    for (Size k = 0; k < counts.size(); ++k) {
+        const Shape shape{counts[k]};
+        const std::string number = std::to_string(k);
+        arguments.insert(arguments.end(), {in_out("weight " + number, shape), in_out("exp_avg " + number, shape),
+                                           in_out("exp_avg_sq " + number, shape, uniform(0.0, 1.0)),
+                                           input("gradient " + number, shape)});
+        step.tasks[k].decay = 0.999F - 0.01F * static_cast<float>(k);
+        step.tasks[k].step_size = 0.01F * static_cast<float>(k + 1);
+        text.append(k == 0 ? "" : ",").append(std::to_string(counts[k]));
+    }
     rows.push_back(row<AdamWStep>(
-        sizes({{"n", n}}),
-        {in_out("weight", {n}), in_out("exp_avg", {n}), in_out("exp_avg_sq", {n}, uniform(0.0, 1.0)),
-         input("gradient", {n})},
+        text, std::move(arguments),
         [step](Tensors t) {
             AdamWStep result = step;
-            result.weight = t[0];
-            result.exp_avg = t[1];
-            result.exp_avg_sq = t[2];
-            result.gradient = t[3];
+            for (Size k = 0; k < static_cast<Size>(step.count); ++k) {
+                AdamWStep::Task& task = result.tasks[k];
+                task.weight = t[4 * k];
+                task.exp_avg = t[4 * k + 1];
+                task.exp_avg_sq = t[4 * k + 2];
+                task.gradient = t[4 * k + 3];
+            }
             return result;
         },
         [step](Values& v) {
             const auto number = [](float value) { return static_cast<double>(value); };
-            for (Size i = 0; i < v[0].size(); ++i) {
-                const double g = scaled(v[3][i]);
-                v[1][i] += number(step.one_minus_beta1) * (g - v[1][i]);
-                v[2][i] = number(step.beta2) * v[2][i] + number(step.one_minus_beta2) * g * g;
-                const double root = std::sqrt(v[2][i]) / number(step.root_correction) + number(step.epsilon);
-                v[0][i] = number(step.decay) * v[0][i] - number(step.step_size) * v[1][i] / root;
+            for (Size k = 0; k < static_cast<Size>(step.count); ++k) {
+                auto &weight = v[4 * k], &exp_avg = v[4 * k + 1], &exp_avg_sq = v[4 * k + 2];
+                for (Size i = 0; i < weight.size(); ++i) {
+                    const double g = scaled(v[4 * k + 3][i]);
+                    exp_avg[i] += number(step.one_minus_beta1) * (g - exp_avg[i]);
+                    exp_avg_sq[i] = number(step.beta2) * exp_avg_sq[i] + number(step.one_minus_beta2) * g * g;
+                    const double root = std::sqrt(exp_avg_sq[i]) / number(step.root_correction) + number(step.epsilon);
+                    weight[i] =
+                        number(step.tasks[k].decay) * weight[i] - number(step.tasks[k].step_size) * exp_avg[i] / root;
+                }
             }
         },
         Tolerance{.of_value = 1e-6, .of_largest = 3e-7}));
@@ -163,12 +177,14 @@ void add_square_sum_row(std::vector<Row>& rows, std::int64_t m, std::int64_t n, 
 std::vector<Row> optimizer_rows() {
     std::vector<Row> rows;
     for (const std::int64_t n : {1, 9, 1003}) {
-        add_adamw_row(rows, n);
+        add_adamw_row(rows, {n});
         for (const bool nesterov : {false, true}) {
             add_momentum_row(rows, n, 0.05F, nesterov);
             add_momentum_row(rows, n, 1.0F, nesterov);
         }
     }
+    add_adamw_row(rows, {5, 0, 3000, 1, 2048, 17});
+    add_adamw_row(rows, std::vector<std::int64_t>(kMaxAdamWTasks, 11));
     struct Rectangle {
         std::int64_t rows, columns;
     };
@@ -195,7 +211,7 @@ std::vector<Row> optimizer_rows() {
     }
     add_norm_row(rows, 0, 5, 1.0);  // the norm of nothing is 0
     std::vector<Row> none;
-    add_adamw_row(none, 0);
+    add_adamw_row(none, {0});
     add_momentum_row(none, 0, 1.0F, true);
     add_divide_row(none, 0, 3, 1.0);
     add_weight_row(none, 0, 3);

@@ -21,11 +21,9 @@ using test::same_bits;
 double wide(float x) { return static_cast<double>(x); }
 
 AdamWStep example_step() {
-    AdamWStep step;
-    step.scale = {1.0F / 37.0F, 0.25F};
-    step.decay = 0.999F;
-    step.step_size = 0.01F;
-    step.root_correction = 0.3F;
+    AdamWStep step{.count = 1, .scale = {1.0F / 37.0F, 0.25F}, .root_correction = 0.3F};
+    step.tasks[0].decay = 0.999F;
+    step.tasks[0].step_size = 0.01F;
     return step;
 }
 
@@ -35,26 +33,27 @@ TEST_CASE("three AdamW steps follow the formulas computed in double") {
     Bench bench(make_cpu_device({}));
     constexpr std::int64_t kCount = 100;
     AdamWStep step = example_step();
+    AdamWStep::Task& task = step.tasks[0];
     const std::vector<float> start = random_values(kCount, 1);
-    step.weight = bench.send(start);
-    step.exp_avg = bench.send(std::vector<float>(kCount, 0.0F));
-    step.exp_avg_sq = bench.send(std::vector<float>(kCount, 0.0F));
+    task.weight = bench.send(start);
+    task.exp_avg = bench.send(std::vector<float>(kCount, 0.0F));
+    task.exp_avg_sq = bench.send(std::vector<float>(kCount, 0.0F));
     std::vector<double> w(start.begin(), start.end()), m(kCount, 0.0), v(kCount, 0.0);
     for (std::uint64_t t = 1; t <= 3; ++t) {
         const std::vector<float> gradient = random_values(kCount, 10 + t);
-        step.gradient = bench.send(gradient);
+        task.gradient = bench.send(gradient);
         step.root_correction = static_cast<float>(std::sqrt(1.0 - std::pow(0.95, static_cast<double>(t))));
         launch(bench.stream(), step);
         for (std::size_t i = 0; i < w.size(); ++i) {
             const double g = wide(gradient[i]) * wide(step.scale.inverse_targets) * wide(step.scale.clip);
-            w[i] *= wide(step.decay);
+            w[i] *= wide(task.decay);
             m[i] += wide(step.one_minus_beta1) * (g - m[i]);
             v[i] = wide(step.beta2) * v[i] + wide(step.one_minus_beta2) * g * g;
-            w[i] -= wide(step.step_size) * m[i] / (std::sqrt(v[i]) / wide(step.root_correction) + wide(step.epsilon));
+            w[i] -= wide(task.step_size) * m[i] / (std::sqrt(v[i]) / wide(step.root_correction) + wide(step.epsilon));
         }
     }
-    const std::vector<float> weight = bench.fetch(step.weight), average = bench.fetch(step.exp_avg);
-    const std::vector<float> squares = bench.fetch(step.exp_avg_sq);
+    const std::vector<float> weight = bench.fetch(task.weight), average = bench.fetch(task.exp_avg);
+    const std::vector<float> squares = bench.fetch(task.exp_avg_sq);
     REQUIRE(weight.size() == w.size());
     for (std::size_t i = 0; i < w.size(); ++i) {
         CHECK(wide(weight[i]) == Approx(w[i]).epsilon(1e-6).margin(1e-7));
@@ -91,16 +90,17 @@ TEST_CASE("optimizer kernels have the same bits for any number of threads, any l
             const std::int64_t offset = count % 8;
             Bench bench(make_cpu_device({.threads = threads}));
             AdamWStep step = example_step();
-            step.weight = bench.send(a, offset).slice(0, 0, count);
-            step.exp_avg = bench.send(b, offset).slice(0, 0, count);
-            step.exp_avg_sq = bench.send(positive, offset).slice(0, 0, count);
-            step.gradient = bench.send(c, offset).slice(0, 0, count);
+            AdamWStep::Task& task = step.tasks[0];
+            task.weight = bench.send(a, offset).slice(0, 0, count);
+            task.exp_avg = bench.send(b, offset).slice(0, 0, count);
+            task.exp_avg_sq = bench.send(positive, offset).slice(0, 0, count);
+            task.gradient = bench.send(c, offset).slice(0, 0, count);
             launch(bench.stream(), step);
             const Tensor update = bench.reserve(DType::float32, count, offset);
             const Tensor momentum = bench.send(b, offset).slice(0, 0, count);
-            launch(bench.stream(), MomentumUpdate{momentum, update, step.gradient, {}, 0.95F, 0.05F, true});
-            const std::vector<std::vector<float>> results{bench.fetch(step.weight), bench.fetch(step.exp_avg),
-                                                          bench.fetch(step.exp_avg_sq), bench.fetch(momentum),
+            launch(bench.stream(), MomentumUpdate{momentum, update, task.gradient, {}, 0.95F, 0.05F, true});
+            const std::vector<std::vector<float>> results{bench.fetch(task.weight), bench.fetch(task.exp_avg),
+                                                          bench.fetch(task.exp_avg_sq), bench.fetch(momentum),
                                                           bench.fetch(update)};
             if (first.empty()) first = results;
             for (std::size_t i = 0; i < results.size(); ++i) {
@@ -167,21 +167,27 @@ TEST_CASE("a sum of squares has the same words however rows are spread over call
 TEST_CASE("optimizer operations refuse tensors that do not belong together") {
     Bench bench(make_cpu_device({}));
     const auto floats = [&](std::int64_t count) { return bench.reserve(DType::float32, count); };
-    AdamWStep step;
-    step.weight = floats(6);
-    step.exp_avg = floats(6);
-    step.exp_avg_sq = floats(6);
-    step.gradient = floats(6);
+    AdamWStep step{.count = 2};
+    for (std::size_t i : {0, 1}) {
+        step.tasks[i] = {.weight = floats(6), .exp_avg = floats(6), .exp_avg_sq = floats(6), .gradient = floats(6)};
+    }
     REQUIRE_NOTHROW(step.check());
+    CHECK(step.cost().bytes == 2 * 7 * 24);
+    AdamWStep none = step, many = step;
+    none.count = 0;
+    many.count = kMaxAdamWTasks + 1;
+    CHECK_THROWS_WITH(none.check(), Catch::Contains("adamw_step: 0 tasks, wanted 1 to 32"));
+    CHECK_THROWS_AS(many.check(), InternalError);
     AdamWStep short_state = step;
-    short_state.exp_avg = floats(5);
+    short_state.tasks[1].exp_avg = floats(5);
     CHECK_THROWS_WITH(short_state.check(), Catch::Contains("adamw_step: exp_avg is float32 [5], wanted 6 elements"));
     AdamWStep shared = step;
-    shared.exp_avg_sq = shared.exp_avg;
+    shared.tasks[1].exp_avg_sq = shared.tasks[1].exp_avg;
     CHECK_THROWS_AS(shared.check(), InternalError);
     const Tensor momentum = floats(6);
-    CHECK_THROWS_AS((MomentumUpdate{momentum, momentum, step.gradient, {}}.check()), InternalError);
-    CHECK_THROWS_AS((MomentumUpdate{momentum, step.gradient, step.gradient, {}}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, momentum, step.tasks[0].gradient, {}}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, step.tasks[0].gradient, step.tasks[0].gradient, {}}.check()),
+                    InternalError);
     CHECK_THROWS_AS((FrobeniusNorm{floats(1), momentum}.check()), InternalError);
     const Tensor norm = bench.reserve(DType::float64, 1);
     CHECK_THROWS_AS((DivideByNorm{floats(5), momentum, norm}.check()), InternalError);
@@ -192,9 +198,10 @@ TEST_CASE("optimizer operations refuse tensors that do not belong together") {
 
     // Masters, states and gradients are float32; what Newton-Schulz works on may have 16 bits.
     const Tensor half = bench.reserve(DType::bfloat16, 6), integers = bench.reserve(DType::int32, 6);
-    for (Tensor AdamWStep::*const member : {&AdamWStep::weight, &AdamWStep::exp_avg, &AdamWStep::gradient}) {
+    using Task = AdamWStep::Task;
+    for (Tensor Task::*const member : {&Task::weight, &Task::exp_avg, &Task::gradient}) {
         AdamWStep mixed = step;
-        mixed.*member = half;
+        mixed.tasks[1].*member = half;
         CHECK_THROWS_AS(mixed.check(), InternalError);
     }
     CHECK_THROWS_AS((MomentumUpdate{momentum, floats(6), half, {}}.check()), InternalError);

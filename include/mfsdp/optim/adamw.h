@@ -3,6 +3,7 @@
 #include "mfsdp/optim/matrix_optimizer.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace mfsdp::optim {
@@ -25,7 +26,12 @@ struct ElementStep {
 /// exp_avg and exp_avg_sq, shaped like the parameter.
 [[nodiscard]] std::vector<StateSpec> adamw_states(const std::vector<std::int64_t>& shape);
 
-/// AdamW as PyTorch defines it (docs/optimizers.md, AdamW). Elementwise: any cut into rows gives the same bits.
-void adamw_step(device::Stream& stream, const AdamWOptions& options, const ElementStep& step);
+/// AdamW as PyTorch defines it (docs/optimizers.md, AdamW). Elementwise: any cut into rows gives the same bits. All are
+/// of one step number and gradient scale and share launches.
+void adamw_step(device::Stream& stream, const AdamWOptions& options, std::span<const ElementStep> steps);
+/// The step of one parameter.
+inline void adamw_step(device::Stream& stream, const AdamWOptions& options, const ElementStep& step) {
+    adamw_step(stream, options, std::span(&step, 1));
+}
 
 }  // namespace mfsdp::optim

@@ -40,6 +40,37 @@ class Rows {
     std::int64_t heads_, token_stride_, head_stride_;
 };
 
+/// The rows that a forward operation norms: the input's, or those of its sum with the residual stream.
+template <class T>
+class NormedRows {
+  public:
+    template <class Op>
+    NormedRows(const Context& context, const Op& operation)
+        : input_(context, operation.input), columns_(operation.input.columns()) {
+        if (!operation.residual.defined()) return;
+        residual_ = context.data<const T>(operation.residual);
+        sum_ = context.data<T>(operation.sum);
+    }
+
+    /// The row to norm; a sum is written first.
+    [[nodiscard]] const T* at(std::int64_t row) const {
+        const T* const in = input_.at(row);
+        if (residual_ == nullptr) return in;
+        const T* const residual = residual_ + row * columns_;
+        T* const sum = sum_ + row * columns_;
+        for_vectors(columns_, [=](std::int64_t i, std::int64_t lanes) {
+            store_lanes(sum + i, load_lanes(in + i, lanes) + load_lanes(residual + i, lanes), lanes);
+        });
+        return sum;
+    }
+
+  private:
+    Rows<const T> input_;
+    std::int64_t columns_;
+    const T* residual_ = nullptr;
+    T* sum_ = nullptr;
+};
+
 /// One row through LayerNorm; gives the mean and the reciprocal of the standard deviation.
 struct LayerNormRow {
     float mean, reciprocal_std;
@@ -98,13 +129,12 @@ void layer_norm_forward(const Context& context, const LayerNormForward& operatio
     T* const out = context.data<T>(operation.out);
     float* const mean = context.data<float>(operation.mean);
     float* const reciprocal_std = context.data<float>(operation.reciprocal_std);
-    const T* const in = context.data<const T>(operation.input);
+    const NormedRows<T> in(context, operation);
     const T* const weight = context.data<const T>(operation.weight);
     const T* const bias = context.data<const T>(operation.bias);
     for_rows(context, operation.input.shape[0], [&](std::int64_t row) {
-        const std::int64_t offset = row * columns;
         const LayerNormRow statistics =
-            layer_norm_row(out + offset, in + offset, weight, bias, columns, operation.epsilon);
+            layer_norm_row(out + row * columns, in.at(row), weight, bias, columns, operation.epsilon);
         mean[row] = statistics.mean;
         reciprocal_std[row] = statistics.reciprocal_std;
     });
@@ -144,7 +174,7 @@ template <class T>
 void rms_norm_forward(const Context& context, const RmsNormForward& operation) {
     const std::int64_t columns = operation.input.columns();
     const Rows<T> out(context, operation.out);
-    const Rows<const T> in(context, operation.input);
+    const NormedRows<T> in(context, operation);
     float* const reciprocal_rms = context.data<float>(operation.reciprocal_rms);
     const T* const weight = context.data<const T>(operation.weight);
     for_rows(context, operation.input.rows(), [&](std::int64_t row) {

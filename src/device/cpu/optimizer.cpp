@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <span>
 
 namespace mfsdp::device::cpu {
 
@@ -98,23 +99,30 @@ void update_weight(const Context& context, const WeightUpdate& operation) {
 }  // namespace
 
 void run(const Context& context, const AdamWStep& step) {
-    float* const __restrict weight = context.data<float>(step.weight);
-    float* const __restrict exp_avg = context.data<float>(step.exp_avg);
-    float* const __restrict exp_avg_sq = context.data<float>(step.exp_avg_sq);
-    const float* const __restrict gradient = context.data<const float>(step.gradient);
-    for_pieces(context.threads, step.weight.count(), kPieceElements, [&, step](std::int64_t begin, std::int64_t size) {
-        float* const __restrict w = weight + begin;
-        float* const __restrict m = exp_avg + begin;
-        float* const __restrict v = exp_avg_sq + begin;
-        const float* const __restrict in = gradient + begin;
-        for (std::int64_t i = 0; i < size; ++i) {
-            const float g = scaled(in[i], step.scale);
-            m[i] = std::fma(step.one_minus_beta1, g - m[i], m[i]);
-            v[i] = std::fma(step.one_minus_beta2, g * g, step.beta2 * v[i]);
-            const float denominator = std::sqrt(v[i]) / step.root_correction + step.epsilon;
-            w[i] = step.decay * w[i] - step.step_size * m[i] / denominator;
-        }
-    });
+    // Copies: what the loop reads must not alias what it writes.
+    const GradientScale scale = step.scale;
+    const float one_minus_beta1 = step.one_minus_beta1, beta2 = step.beta2, one_minus_beta2 = step.one_minus_beta2;
+    const float root_correction = step.root_correction, epsilon = step.epsilon;
+    for (const AdamWStep::Task& task : std::span(step.tasks).first(static_cast<std::size_t>(step.count))) {
+        float* const weight = context.data<float>(task.weight);
+        float* const exp_avg = context.data<float>(task.exp_avg);
+        float* const exp_avg_sq = context.data<float>(task.exp_avg_sq);
+        const float* const gradient = context.data<const float>(task.gradient);
+        const float decay = task.decay, step_size = task.step_size;
+        for_pieces(context.threads, task.weight.count(), kPieceElements, [=](std::int64_t begin, std::int64_t size) {
+            float* const __restrict w = weight + begin;
+            float* const __restrict m = exp_avg + begin;
+            float* const __restrict v = exp_avg_sq + begin;
+            const float* const __restrict in = gradient + begin;
+            for (std::int64_t i = 0; i < size; ++i) {
+                const float g = scaled(in[i], scale);
+                m[i] = std::fma(one_minus_beta1, g - m[i], m[i]);
+                v[i] = std::fma(one_minus_beta2, g * g, beta2 * v[i]);
+                const float denominator = std::sqrt(v[i]) / root_correction + epsilon;
+                w[i] = decay * w[i] - step_size * m[i] / denominator;
+            }
+        });
+    }
 }
 
 void run(const Context& context, const MomentumUpdate& operation) {

@@ -148,7 +148,26 @@ struct ForwardArguments {
     std::int64_t rows, columns;
     float epsilon;
     bool aligned;
+    bool adds;  ///< the residual stream, to a sum that takes the place of `in`
+    View<const T> residual;
+    View<T> sum;
 };
+
+/// Writes the row's sum with the residual stream; a thread later reads what it has written itself, from the caches.
+template <class T, int kHeld>
+__device__ inline void write_sum(const ForwardArguments<T>& arguments, std::int64_t row, std::int64_t columns) {
+    constexpr int kLanes = kLanesOf<T>;
+    const RowPart<T, kHeld> in(arguments.in.row(row), columns, arguments.aligned);
+    const RowPart<T, kHeld> residual(arguments.residual.row(row), columns, arguments.aligned);
+    T* const sum = arguments.sum.row(row);
+    for_row_vectors<kLanes, kHeld>(columns, [&](int i, std::int64_t column, int lanes) {
+        auto values = in[i];
+        const auto others = residual[i];
+        MFSDP_UNROLL
+        for (int lane = 0; lane < kLanes; ++lane) values.lane[lane] += others.lane[lane];
+        store_row_vector(sum + column, values, lanes, arguments.aligned);
+    });
+}
 
 /// LayerNorm, or RmsNorm if not kCentred: without mean and bias.
 template <class T, bool kCentred, int kHeld>
@@ -158,7 +177,10 @@ __global__ void __launch_bounds__(kForward.threads) norm_forward_kernel(ForwardA
     const std::int64_t columns = row < arguments.rows ? arguments.columns : 0;
     const bool aligned = arguments.aligned;
     const auto count = static_cast<float>(arguments.columns);
-    const RowPart<T, kHeld> x(arguments.in.row(columns > 0 ? row : 0), columns, aligned);
+    if (arguments.adds && columns > 0) write_sum<T, kHeld>(arguments, row, columns);
+    const std::int64_t present = columns > 0 ? row : 0;
+    const T* const source = arguments.adds ? arguments.sum.row(present) : arguments.in.row(present);
+    const RowPart<T, kHeld> x(source, columns, aligned);
     float mean = 0.0F;
     if constexpr (kCentred) {
         float sum[1] = {0.0F};
@@ -182,7 +204,7 @@ __global__ void __launch_bounds__(kForward.threads) norm_forward_kernel(ForwardA
     sum_over_row(squares);
     const float reciprocal = 1.0F / sqrtf(squares[0] / count + arguments.epsilon);
     const RowPart<T, 0> weight(arguments.weight, columns, aligned), bias(arguments.bias, columns, aligned);
-    T* const out = arguments.out.row(columns > 0 ? row : 0);
+    T* const out = arguments.out.row(present);
     for_row_vectors<kLanes, kHeld>(columns, [&](int i, std::int64_t column, int lanes) {
         auto values = x[i];
         const auto factors = weight[i];
@@ -392,34 +414,40 @@ bool rows_are_aligned(std::int64_t columns, std::initializer_list<Tensor> tensor
                                                 [](const Tensor& tensor) { return is_aligned(tensor, kLanes, true); });
 }
 
-template <class T>
-void layer_norm_forward(const Context& context, const LayerNormForward& operation) {
-    ForwardArguments<T> arguments{};
-    arguments.rows = operation.input.shape[0];
-    arguments.columns = operation.input.shape[1];
-    arguments.out = view_of<T>(operation.out);
-    arguments.in = view_of<const T>(operation.input);
-    arguments.mean = data<float>(operation.mean);
-    arguments.reciprocal = data<float>(operation.reciprocal_std);
-    arguments.weight = data<const T>(operation.weight);
-    arguments.bias = data<const T>(operation.bias);
-    arguments.epsilon = operation.epsilon;
-    arguments.aligned =
-        rows_are_aligned<T>(arguments.columns, {operation.out, operation.input, operation.weight, operation.bias});
-    norm_forward<T, true>(context, arguments);
-}
-
-template <class T>
-void rms_norm_forward(const Context& context, const RmsNormForward& operation) {
+/// What both forward operations share; `Op` is one of them.
+template <class T, class Op>
+ForwardArguments<T> forward_arguments(const Op& operation) {
     ForwardArguments<T> arguments{};
     arguments.rows = operation.input.rows();
     arguments.columns = operation.input.columns();
     arguments.out = view_of<T>(operation.out);
     arguments.in = view_of<const T>(operation.input);
-    arguments.reciprocal = data<float>(operation.reciprocal_rms);
     arguments.weight = data<const T>(operation.weight);
     arguments.epsilon = operation.epsilon;
     arguments.aligned = rows_are_aligned<T>(arguments.columns, {operation.out, operation.input, operation.weight});
+    arguments.adds = operation.residual.defined();
+    if (arguments.adds) {
+        arguments.residual = view_of<const T>(operation.residual);
+        arguments.sum = view_of<T>(operation.sum);
+        arguments.aligned &= rows_are_aligned<T>(arguments.columns, {operation.residual, operation.sum});
+    }
+    return arguments;
+}
+
+template <class T>
+void layer_norm_forward(const Context& context, const LayerNormForward& operation) {
+    auto arguments = forward_arguments<T>(operation);
+    arguments.mean = data<float>(operation.mean);
+    arguments.reciprocal = data<float>(operation.reciprocal_std);
+    arguments.bias = data<const T>(operation.bias);
+    arguments.aligned &= rows_are_aligned<T>(arguments.columns, {operation.bias});
+    norm_forward<T, true>(context, arguments);
+}
+
+template <class T>
+void rms_norm_forward(const Context& context, const RmsNormForward& operation) {
+    auto arguments = forward_arguments<T>(operation);
+    arguments.reciprocal = data<float>(operation.reciprocal_rms);
     norm_forward<T, false>(context, arguments);
 }
 

@@ -8,6 +8,7 @@
 #include "device/cuda/vectors.h"
 
 #include <cmath>
+#include <span>
 
 namespace mfsdp::device::cuda {
 
@@ -21,14 +22,34 @@ struct AdamWVectors {
 /// The numbers of AdamWStep.
 struct AdamWNumbers {
     GradientScale scale;
-    float decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_correction, epsilon;
+    float one_minus_beta1, beta2, one_minus_beta2, root_correction, epsilon;
 };
 
-__global__ void __launch_bounds__(kThreads)
-    adamw_kernel(float* weight, float* exp_avg, float* exp_avg_sq, const float* gradient, AdamWNumbers numbers,
-                 DenseExtent<float, float, float, float> extent) {
-    for_vectors(
-        extent,
+using AdamWExtent = DenseExtent<float, float, float, float>;
+
+/// The parameters of an AdamWStep, whose blocks follow each other in the grid.
+struct AdamWTasks {
+    struct Task {
+        float *weight, *exp_avg, *exp_avg_sq;
+        const float* gradient;
+        AdamWExtent extent;
+        unsigned first_block;
+        float decay, step_size;
+    };
+    Task task[kMaxAdamWTasks];
+    int count;
+};
+
+__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWNumbers numbers, AdamWTasks tasks) {
+    int index = 0;
+    while (index + 1 < tasks.count && blockIdx.x >= tasks.task[index + 1].first_block) ++index;
+    float* const weight = tasks.task[index].weight;
+    float* const exp_avg = tasks.task[index].exp_avg;
+    float* const exp_avg_sq = tasks.task[index].exp_avg_sq;
+    const float* const gradient = tasks.task[index].gradient;
+    const float decay = tasks.task[index].decay, step_size = tasks.task[index].step_size;
+    for_vectors_of_block(
+        tasks.task[index].extent, blockIdx.x - tasks.task[index].first_block,
         [=](auto at) {
             return AdamWVectors<decltype(at)::kLanes>{load(weight, at), load(exp_avg, at), load(exp_avg_sq, at),
                                                       load(gradient, at)};
@@ -41,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
                 const float square = numbers.one_minus_beta2 * g * g;
                 const float moment = fmaf(numbers.beta2, v.exp_avg_sq.lane[i], square);
                 const float denominator = sqrtf(moment) / numbers.root_correction + numbers.epsilon;
-                v.weight.lane[i] = numbers.decay * v.weight.lane[i] - numbers.step_size * m / denominator;
+                v.weight.lane[i] = decay * v.weight.lane[i] - step_size * m / denominator;
                 v.exp_avg.lane[i] = m;
                 v.exp_avg_sq.lane[i] = moment;
             }
@@ -165,12 +186,23 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void run(const Context& context, const AdamWStep& step) {
-    const auto extent =
-        extent_of<DenseExtent<float, float, float, float>>({step.weight, step.exp_avg, step.exp_avg_sq, step.gradient});
-    const AdamWNumbers numbers{step.scale,           step.decay,     step.one_minus_beta1, step.beta2,
-                               step.one_minus_beta2, step.step_size, step.root_correction, step.epsilon};
-    launch_kernel(adamw_kernel, extent.grid(), context.stream, data<float>(step.weight), data<float>(step.exp_avg),
-                  data<float>(step.exp_avg_sq), data<const float>(step.gradient), numbers, extent);
+    AdamWTasks tasks{};
+    Grid grid{0, kThreads};
+    for (const AdamWStep::Task& task : std::span(step.tasks).first(static_cast<std::size_t>(step.count))) {
+        const auto extent = extent_of<AdamWExtent>({task.weight, task.exp_avg, task.exp_avg_sq, task.gradient});
+        tasks.task[tasks.count++] = {data<float>(task.weight),
+                                     data<float>(task.exp_avg),
+                                     data<float>(task.exp_avg_sq),
+                                     data<const float>(task.gradient),
+                                     extent,
+                                     grid.blocks.x,
+                                     task.decay,
+                                     task.step_size};
+        grid.blocks.x += extent.grid().blocks.x;
+    }
+    const AdamWNumbers numbers{step.scale,           step.one_minus_beta1, step.beta2,
+                               step.one_minus_beta2, step.root_correction, step.epsilon};
+    launch_kernel(adamw_kernel, grid, context.stream, numbers, tasks);
 }
 
 void run(const Context& context, const MomentumUpdate& operation) {

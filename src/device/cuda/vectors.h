@@ -244,12 +244,13 @@ template <class E>
     return {0, vector * E::kLanes};
 }
 
-/// Calls store(at, load(at)) so that `at` covers the extent once, with Place<kLanes> or, where vectors cannot be,
-/// Place<1>. A thread loads all of its vectors before it stores one: they must not overlap with those of others.
+/// Calls store(at, load(at)) so that `at`, over all blocks of the extent's grid, covers the extent once, with
+/// Place<kLanes> or, where vectors cannot be, Place<1>. A thread loads all of its vectors before it stores one: they
+/// must not overlap with those of others.
 template <class E, class Load, class Store>
-__device__ inline void for_vectors(const E& extent, const Load& load, const Store& store) {
+__device__ inline void for_vectors_of_block(const E& extent, unsigned block, const Load& load, const Store& store) {
     constexpr int kInFlight = E::kInFlight;
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kInFlight) + threadIdx.x;
+    const std::int64_t first = static_cast<std::int64_t>(block) * (kThreads * kInFlight) + threadIdx.x;
     decltype(load(Place<E::kLanes>{})) loaded[kInFlight]{};
     MFSDP_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
@@ -273,6 +274,12 @@ __device__ inline void for_vectors(const E& extent, const Load& load, const Stor
             store(at, load(at));
         }
     }
+}
+
+/// The same where the extent has the kernel's grid to itself.
+template <class E, class Load, class Store>
+__device__ inline void for_vectors(const E& extent, const Load& load, const Store& store) {
+    for_vectors_of_block(extent, blockIdx.x, load, store);
 }
 
 }  // namespace mfsdp::device::cuda

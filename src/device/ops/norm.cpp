@@ -55,9 +55,30 @@ void require_row_statistics(const Argument& argument, const Tensor& input) {
     require_dense(argument);
 }
 
-int rms_norm_rank(const Tensor& input) { return input.rank == 3 ? 3 : 2; }
-
 std::int64_t bytes_if_defined(const Tensor& tensor) { return tensor.defined() ? tensor.bytes() : 0; }
+
+/// The residual stream of a forward operation, if it has one.
+template <class Op>
+void require_residual(const Op& operation) {
+    MFSDP_ASSERT(operation.residual.defined() == operation.sum.defined(),
+                 std::string(Op::kName) + ": residual and sum are defined both or neither");
+    if (!operation.residual.defined()) return;
+    const Argument input{Op::kName, "input", operation.input}, sum{Op::kName, "sum", operation.sum};
+    require_rank(input, operation.input.dtype, 2);
+    require_dense(input);
+    for (const Argument& argument : {Argument{Op::kName, "residual", operation.residual}, sum}) {
+        require_like(argument, input);
+        require_dense(argument);
+        require_apart({Op::kName, "out", operation.out}, argument);
+    }
+}
+
+/// What the sum with a residual stream costs beside the norm: an addition, one tensor read and one written.
+Cost with_residual(Cost norm, const Tensor& residual) {
+    return {norm.flops + (residual.defined() ? residual.count() : 0), norm.bytes + 2 * bytes_if_defined(residual)};
+}
+
+int rms_norm_rank(const Tensor& input) { return input.rank == 3 ? 3 : 2; }
 
 }  // namespace
 
@@ -71,10 +92,11 @@ void LayerNormForward::check() const {
     require_vector({kName, "mean", mean}, DType::float32, input.shape[0]);
     require_vector({kName, "reciprocal_std", reciprocal_std}, DType::float32, input.shape[0]);
     require_epsilon(kName, epsilon);
+    require_residual(*this);
 }
 
 Cost LayerNormForward::cost() const {
-    return {8 * input.count(), 2 * input.bytes() + 2 * weight.bytes() + 2 * mean.bytes()};
+    return with_residual({8 * input.count(), 2 * input.bytes() + 2 * weight.bytes() + 2 * mean.bytes()}, residual);
 }
 
 void LayerNormBackward::check() const {
@@ -109,10 +131,11 @@ void RmsNormForward::check() const {
     require_vector({kName, "weight", weight}, input.dtype, input.columns());
     require_row_statistics({kName, "reciprocal_rms", reciprocal_rms}, input);
     require_epsilon(kName, epsilon);
+    require_residual(*this);
 }
 
 Cost RmsNormForward::cost() const {
-    return {4 * input.count(), 2 * input.bytes() + weight.bytes() + reciprocal_rms.bytes()};
+    return with_residual({4 * input.count(), 2 * input.bytes() + weight.bytes() + reciprocal_rms.bytes()}, residual);
 }
 
 void RmsNormBackward::check() const {

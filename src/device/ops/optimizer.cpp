@@ -48,20 +48,25 @@ void require_same_matrix(const Argument& argument, const Argument& model, std::s
 }  // namespace
 
 void AdamWStep::check() const {
-    const std::int64_t count = weight.count();
-    require_elements({kName, "weight", weight}, count);
-    require_elements({kName, "exp_avg", exp_avg}, count);
-    require_elements({kName, "exp_avg_sq", exp_avg_sq}, count);
-    require_elements({kName, "gradient", gradient}, count);
-    require_apart({kName, "weight", weight}, {kName, "exp_avg", exp_avg});
-    require_apart({kName, "weight", weight}, {kName, "exp_avg_sq", exp_avg_sq});
-    require_apart({kName, "weight", weight}, {kName, "gradient", gradient});
-    require_apart({kName, "exp_avg", exp_avg}, {kName, "exp_avg_sq", exp_avg_sq});
-    require_apart({kName, "exp_avg", exp_avg}, {kName, "gradient", gradient});
-    require_apart({kName, "exp_avg_sq", exp_avg_sq}, {kName, "gradient", gradient});
+    MFSDP_ASSERT(count >= 1 && count <= kMaxAdamWTasks,
+                 "adamw_step: " + std::to_string(count) + " tasks, wanted 1 to " + std::to_string(kMaxAdamWTasks));
+    for (const Task& task : std::span(tasks).first(static_cast<std::size_t>(count))) {
+        const std::array<Argument, 4> arguments{{{kName, "weight", task.weight},
+                                                 {kName, "exp_avg", task.exp_avg},
+                                                 {kName, "exp_avg_sq", task.exp_avg_sq},
+                                                 {kName, "gradient", task.gradient}}};
+        for (std::size_t i = 0; i < arguments.size(); ++i) {
+            require_elements(arguments[i], task.weight.count());
+            for (std::size_t j = 0; j < i; ++j) require_apart(arguments[j], arguments[i]);
+        }
+    }
 }
 // Four tensors are read and three written.
-Cost AdamWStep::cost() const { return {14 * weight.count(), 7 * weight.bytes()}; }
+Cost AdamWStep::cost() const {
+    std::int64_t elements = 0;
+    for (const Task& task : std::span(tasks).first(static_cast<std::size_t>(count))) elements += task.weight.count();
+    return {14 * elements, 7 * elements * size_of(DType::float32)};
+}
 
 void MomentumUpdate::check() const {
     const std::int64_t count = momentum.count();

@@ -12,29 +12,24 @@ void Block::attend(const LayerContext& context, UnitTensors weights, BlockRecord
     attention_.forward(context, weights, std::move(normed), record.attention);
 }
 
-void Block::add_attention(const LayerContext& context, UnitTensors weights, BlockRecord& record) const {
-    record.middle = attention_.project(context, weights, record.attention);
-    launch(context.stream,
-           device::Add{.out = record.middle.tensor(), .a = record.input.tensor(), .b = record.middle.tensor()});
-}
-
-void Block::expand(const LayerContext& context, UnitTensors weights, BlockRecord& record) const {
-    Activation normed = second_norm_.forward(context, weights, record.middle.tensor(), record.second_norm);
-    mlp_.forward(context, weights, std::move(normed), record.mlp);
+Activation Block::norm_middle(const LayerContext& context, UnitTensors weights, BlockRecord& record) const {
+    return second_norm_.add_and_forward(context, weights, record.middle.tensor(), record.input.tensor(),
+                                        record.second_norm);
 }
 
 Activation Block::forward(const LayerContext& context, UnitTensors weights, Activation input, BlockRecord& record,
                           bool keep) const {
     record.input = std::move(input);
     attend(context, weights, record);
-    add_attention(context, weights, record);
+    record.middle = attention_.project(context, weights, record.attention);
     if (!keep || recompute_ != RecomputeMode::none) {
         record.first_norm = {};
         record.attention = {};
     }
+    Activation normed = norm_middle(context, weights, record);
     if (!keep) record.input.release();
 
-    expand(context, weights, record);
+    mlp_.forward(context, weights, std::move(normed), record.mlp);
     Activation out = mlp_.project(context, weights, record.mlp);
     launch(context.stream, device::Add{.out = out.tensor(), .a = record.middle.tensor(), .b = out.tensor()});
     if (!keep || recompute_ == RecomputeMode::block) {
@@ -49,8 +44,8 @@ void Block::backward(const LayerContext& context, UnitTensors weights, UnitTenso
                      const Tensor& residual_gradient, BlockRecord& record) const {
     if (recompute_ == RecomputeMode::block) {
         attend(context, weights, record);
-        add_attention(context, weights, record);
-        expand(context, weights, record);
+        record.middle = attention_.project(context, weights, record.attention);
+        mlp_.forward(context, weights, norm_middle(context, weights, record), record.mlp);
     }
     // The residual path passes the gradient on unchanged, so each branch adds its part to the one buffer.
     Activation grad_normed = mlp_.backward(context, weights, gradients, residual_gradient, record.mlp);

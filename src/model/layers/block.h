@@ -38,8 +38,8 @@ class Block {
   private:
     /// The parts of the forward, each from what the record holds already.
     void attend(const LayerContext& context, UnitTensors weights, BlockRecord& record) const;
-    void add_attention(const LayerContext& context, UnitTensors weights, BlockRecord& record) const;
-    void expand(const LayerContext& context, UnitTensors weights, BlockRecord& record) const;
+    /// Adds the input to `middle`, which is what attention gave, and norms the sum for the MLP.
+    [[nodiscard]] Activation norm_middle(const LayerContext& context, UnitTensors weights, BlockRecord& record) const;
 
     RecomputeMode recompute_;
     Norm first_norm_;

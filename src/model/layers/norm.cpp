@@ -8,7 +8,18 @@ using device::launch;
 using device::Tensor;
 
 Activation Norm::forward(const LayerContext& context, UnitTensors weights, const Tensor& in, NormRecord& record) const {
+    return launch_forward(context, weights, in, {}, record);
+}
+
+Activation Norm::add_and_forward(const LayerContext& context, UnitTensors weights, const Tensor& stream,
+                                 const Tensor& residual, NormRecord& record) const {
+    return launch_forward(context, weights, stream, residual, record);
+}
+
+Activation Norm::launch_forward(const LayerContext& context, UnitTensors weights, const Tensor& in,
+                                const Tensor& residual, NormRecord& record) const {
     const std::int64_t rows = in.rows();
+    const Tensor sum = residual.defined() ? in : Tensor{};
     Activation out(context, {rows, in.columns()});
     record.reciprocal = Activation(context, {rows}, device::DType::float32);
     if (centred_) {
@@ -19,13 +30,17 @@ Activation Norm::forward(const LayerContext& context, UnitTensors weights, const
                                                         .input = in,
                                                         .weight = weights[weight_],
                                                         .bias = weights[bias_],
-                                                        .epsilon = epsilon_});
+                                                        .epsilon = epsilon_,
+                                                        .residual = residual,
+                                                        .sum = sum});
     } else {
         launch(context.stream, device::RmsNormForward{.out = out.tensor(),
                                                       .reciprocal_rms = record.reciprocal.tensor(),
                                                       .input = in,
                                                       .weight = weights[weight_],
-                                                      .epsilon = epsilon_});
+                                                      .epsilon = epsilon_,
+                                                      .residual = residual,
+                                                      .sum = sum});
     }
     return out;
 }

@@ -24,12 +24,19 @@ class Norm {
     /// The norm of in [n, C]; fills `record`.
     [[nodiscard]] Activation forward(const LayerContext& context, UnitTensors weights, const device::Tensor& in,
                                      NormRecord& record) const;
+    /// The same of stream + residual, [n, C] both, which becomes the stream.
+    [[nodiscard]] Activation add_and_forward(const LayerContext& context, UnitTensors weights,
+                                             const device::Tensor& stream, const device::Tensor& residual,
+                                             NormRecord& record) const;
     /// Writes the parameters' gradients; adds to grad_in or writes it; empties `record`.
     void backward(const LayerContext& context, UnitTensors weights, UnitTensors gradients,
                   const device::Tensor& grad_in, const device::Tensor& grad_out, const device::Tensor& in,
                   NormRecord& record, bool accumulate_input) const;
 
   private:
+    [[nodiscard]] Activation launch_forward(const LayerContext& context, UnitTensors weights, const device::Tensor& in,
+                                            const device::Tensor& residual, NormRecord& record) const;
+
     std::size_t weight_;
     bool centred_;
     std::size_t bias_;

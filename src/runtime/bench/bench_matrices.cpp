@@ -148,8 +148,8 @@ class ShapeBench {
         const auto matrix = [&] { return bench.tensor(DType::float32, {rows_, columns_}); };
         const Tensor squares = matrix();
         device::launch(bench.stream(), device::Fill{squares, 1.0});
-        const device::AdamWStep step{
-            .weight = matrix(), .exp_avg = matrix(), .exp_avg_sq = squares, .gradient = matrix()};
+        device::AdamWStep step{.count = 1};
+        step.tasks[0] = {.weight = matrix(), .exp_avg = matrix(), .exp_avg_sq = squares, .gradient = matrix()};
         const optim::StepCost cost{.element_bytes = step.cost().bytes};
         add(
             "AdamW", bench, [=](device::Stream& stream) { device::launch(stream, step); }, step.cost().flops, cost);

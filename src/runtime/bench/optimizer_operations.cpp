@@ -34,8 +34,10 @@ class OptimizerCases {
             // Squares are not negative.
             const Tensor squares = matrix(bench);
             launch(bench.stream(), Fill{squares, 1.0});
-            return AdamWStep{
+            AdamWStep step{.count = 1};
+            step.tasks[0] = {
                 .weight = matrix(bench), .exp_avg = matrix(bench), .exp_avg_sq = squares, .gradient = matrix(bench)};
+            return step;
         });
         cases_.add<MomentumUpdate>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
             return MomentumUpdate{matrix(bench), matrix(bench), matrix(bench)};

@@ -59,24 +59,24 @@ void WorkProbes::add_product() {
     probe.work = 3.0 * static_cast<double>(s * s * l);
 }
 
-/// AdamW steps, each on other memory than the one before.
+/// AdamW of parameters, each with memory of its own.
 void WorkProbes::add_elements() {
     constexpr std::int64_t kLeast = std::int64_t{1} << 20, kMost = std::int64_t{1} << 28;
     constexpr std::int64_t kParts = 8, kBuffers = 4;
     Probe& probe = add(elements_);
     Workbench& bench = *probe.bench;
     const std::int64_t elements = std::clamp(sizes_.bytes, kLeast, kMost) / (kParts * kBuffers * 4);
-    std::vector<device::AdamWStep> steps;
+    static_assert(kParts <= device::kMaxAdamWTasks);
+    device::AdamWStep step{.count = kParts};
     for (std::int64_t i = 0; i < kParts; ++i) {
         const auto tensor = [&] { return bench.tensor(DType::float32, {elements}); };
         const Tensor squares = tensor();
         device::launch(bench.stream(), device::Fill{squares, 1.0});
-        steps.push_back({.weight = tensor(), .exp_avg = tensor(), .exp_avg_sq = squares, .gradient = tensor()});
+        step.tasks[static_cast<std::size_t>(i)] = {
+            .weight = tensor(), .exp_avg = tensor(), .exp_avg_sq = squares, .gradient = tensor()};
     }
-    probe.work = static_cast<double>(kParts * steps.front().cost().bytes);
-    probe.issue = [&bench, steps = std::move(steps)] {
-        for (const device::AdamWStep& step : steps) device::launch(bench.stream(), step);
-    };
+    probe.work = static_cast<double>(step.cost().bytes);
+    probe.issue = [&bench, step] { device::launch(bench.stream(), step); };
 }
 
 void WorkProbes::add_eigen() {

@@ -179,8 +179,10 @@ void OwnedOptimizer::count_squares(Tensor words) {
 
 void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::GradientScale& scale,
                           std::vector<MatrixHealth>* health) {
-    // Matrices take their step in one call, so that those of one shape and those to be refreshed can share it.
+    // All take their step in one call of each kind: matrices of one shape and those to be refreshed share it, and so do
+    // the many small parameters.
     matrices_.clear();
+    elements_.clear();
     for (const Owned& owned : owned_) {
         const ParameterRates& rates = setup_.rates[static_cast<std::size_t>(owned.rows.parameter)];
         const Tensor gradient = gradients_.gradient(owned.rows);
@@ -202,17 +204,17 @@ void OwnedOptimizer::step(std::int64_t step, double rate_factor, const device::G
                 matrices_.push_back(matrix);
             }
         } else {
-            optim::adamw_step(context_.compute, setup_.element,
-                              {.weight = owned.rows.weight,
-                               .gradient = gradient,
-                               .exp_avg = owned.states[0],
-                               .exp_avg_sq = owned.states[1],
-                               .gradient_scale = scale,
-                               .learning_rate = learning_rate,
-                               .weight_decay = rates.weight_decay,
-                               .step = step});
+            elements_.push_back({.weight = owned.rows.weight,
+                                 .gradient = gradient,
+                                 .exp_avg = owned.states[0],
+                                 .exp_avg_sq = owned.states[1],
+                                 .gradient_scale = scale,
+                                 .learning_rate = learning_rate,
+                                 .weight_decay = rates.weight_decay,
+                                 .step = step});
         }
     }
+    optim::adamw_step(context_.compute, setup_.element, elements_);
     if (stepper_ != nullptr) stepper_->step(context_.compute, workspace_, matrices_);
 }
 

@@ -50,9 +50,9 @@ std::int64_t bytes_of(const std::vector<optim::StateSpec>& states) {
 
 /// What AdamW takes: the bytes of its operation.
 optim::StepCost adamw_cost(std::int64_t count) {
-    const auto flat = device::Tensor::dense(nullptr, device::DType::float32, {count});
-    return {.element_bytes =
-                device::AdamWStep{.weight = flat, .exp_avg = flat, .exp_avg_sq = flat, .gradient = flat}.cost().bytes};
+    device::AdamWStep step{.count = 1};
+    step.tasks[0].weight = device::Tensor::dense(nullptr, device::DType::float32, {count});
+    return {.element_bytes = step.cost().bytes};
 }
 
 OwnershipCost cost_of(const model::ParameterSpec& spec, std::size_t index, optim::Role role, bool frozen,

@@ -10,6 +10,10 @@ namespace mfsdp::device {
 // Value tensors (input, out, weight, bias and the gradients that flow) are float32 or bfloat16, all of one type;
 // statistics are float32; the gradients of weight and bias are float32 or bfloat16, one type, rounded once. Such a
 // gradient that is an undefined tensor is not wanted and not computed.
+//
+// The forward operations may add the residual stream on the way: with `residual` defined, sum = input + residual,
+// rounded to the values' type, is written and takes the input's place in the formula. All are then dense [n, C]; sum
+// may be input or residual.
 
 /// out = (input - mean) * reciprocal_std * weight + bias by rows; variance divides by C; epsilon is added to it.
 ///
@@ -18,6 +22,7 @@ struct LayerNormForward {
     static constexpr std::string_view kName = "layer_norm_forward";
     Tensor out, mean, reciprocal_std, input, weight, bias;
     float epsilon = 1e-5F;
+    Tensor residual{}, sum{};
     void check() const;
     [[nodiscard]] Cost cost() const;
 };
@@ -41,6 +46,7 @@ struct RmsNormForward {
     static constexpr std::string_view kName = "rms_norm_forward";
     Tensor out, reciprocal_rms, input, weight;
     float epsilon = 1e-6F;
+    Tensor residual{}, sum{};
     void check() const;
     [[nodiscard]] Cost cost() const;
 };

@@ -3,6 +3,8 @@
 #include "mfsdp/device/operation.h"
 #include "mfsdp/device/tensor.h"
 
+#include <array>
+#include <cstdint>
 #include <string_view>
 
 namespace mfsdp::device {
@@ -14,17 +16,25 @@ struct GradientScale {
     float clip = 1.0F;
 };
 
-/// AdamW of docs/optimizers.md, elementwise:
+/// At most so many tensors in one AdamWStep.
+inline constexpr std::int64_t kMaxAdamWTasks = 32;
+
+/// AdamW of docs/optimizers.md, elementwise, of `count` parameters at once (a model has many small ones):
 ///   W = decay W;  m = m + one_minus_beta1 (g - m);  v = beta2 v + one_minus_beta2 g^2
 ///   W = W - step_size * m / (sqrt(v) / root_correction + epsilon)
 /// decay = 1 - lr*wd, step_size = lr / (1 - beta1^t), root_correction = sqrt(1 - beta2^t), in double, rounded once.
-/// All float32, dense, same count.
+/// The tensors of a task are float32, dense, of one count.
 struct AdamWStep {
     static constexpr std::string_view kName = "adamw_step";
-    Tensor weight, exp_avg, exp_avg_sq, gradient;
+    struct Task {
+        Tensor weight, exp_avg, exp_avg_sq, gradient;
+        float decay = 1.0F, step_size = 0.0F;
+    };
+    std::array<Task, kMaxAdamWTasks> tasks{};
+    std::int64_t count = 0;
     GradientScale scale{};
-    float decay = 1.0F, one_minus_beta1 = 0.1F, beta2 = 0.95F, one_minus_beta2 = 0.05F;
-    float step_size = 0.0F, root_correction = 1.0F, epsilon = 1e-8F;
+    float one_minus_beta1 = 0.1F, beta2 = 0.95F, one_minus_beta2 = 0.05F;
+    float root_correction = 1.0F, epsilon = 1e-8F;
     void check() const;
     [[nodiscard]] Cost cost() const;
 };

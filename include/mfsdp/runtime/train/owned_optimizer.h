@@ -94,6 +94,7 @@ class OwnedOptimizer {
     std::vector<Owned> owned_;
     std::vector<Clipped> clipped_;
     std::vector<optim::MatrixStep> matrices_;        // of the present step
+    std::vector<optim::ElementStep> elements_;       // likewise
     std::unique_ptr<optim::MatrixStepper> stepper_;  // null without a matrix optimizer
     device::Buffer state_;
     device::Buffer failures_;  // the counters lie together, so that one copy reads them all
