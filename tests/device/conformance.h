@@ -32,6 +32,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -58,6 +59,14 @@ enum class Access { read, write, read_and_write };
 /// Whether the operation takes the argument with gaps between rows (its last dimension is always contiguous).
 enum class Gaps { forbidden, allowed };
 
+/// |result - reference| <= of_value |reference| + of_largest max |reference of this output|. Both 0: the result is the
+/// reference rounded to float32 and then to the output's type. Outputs of 16 bits may lie half the distance between two
+/// neighbours further off, and no more: arithmetic is float32 and a result is rounded once.
+struct Tolerance {
+    double of_value = 0.0;
+    double of_largest = 0.0;
+};
+
 struct ArgumentOfRow {
     std::string name;
     Shape shape;
@@ -65,6 +74,7 @@ struct ArgumentOfRow {
     Filling filling;
     DType dtype = DType::float32;
     Gaps gaps = Gaps::forbidden;
+    std::optional<Tolerance> tolerance{};  ///< of this output, in place of the row's
 };
 
 [[nodiscard]] ArgumentOfRow input(std::string name, Shape shape, Filling filling = normal(),
@@ -73,14 +83,6 @@ struct ArgumentOfRow {
                                    DType dtype = DType::float32);
 [[nodiscard]] ArgumentOfRow in_out(std::string name, Shape shape, Filling filling = normal(),
                                    Gaps gaps = Gaps::forbidden, DType dtype = DType::float32);
-
-/// |result - reference| <= of_value |reference| + of_largest max |reference of this output|. Both 0: the result is the
-/// reference rounded to float32 and then to the output's type. Outputs of 16 bits may lie half the distance between two
-/// neighbours further off, and no more: arithmetic is float32 and a result is rounded once.
-struct Tolerance {
-    double of_value = 0.0;
-    double of_largest = 0.0;
-};
 
 struct Row {
     std::string_view operation;

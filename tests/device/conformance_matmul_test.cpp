@@ -1,6 +1,9 @@
 #include "mfsdp/device/ops/matmul.h"
 
 #include "device/conformance.h"
+#include "device/reference.h"
+
+#include <algorithm>
 
 namespace mfsdp::device::conformance {
 
@@ -65,6 +68,54 @@ Row product_row(const Product& product) {
         [product](Values& v) { multiply(product, v); }, Tolerance{.of_largest = 2e-6});
 }
 
+/// The same product with GELU of it beside it.
+///
+/// Of bfloat16 values a backend may take GELU before or after they are rounded, and a library's tanh may be as rough as
+/// they are: 2^-9 of a value for the rounding, times a slope of up to 1.13, and half of a tanh wrong by 2^-11 are less
+/// than 2.5e-3 of the largest.
+Row gelu_row(Product product) {
+    product.alpha = 0.25F;  // most arguments lie where GELU is curved
+    Row plain = product_row(product);
+    ArgumentOfRow gelu = output("gelu", product.shape(product.m, product.n), Gaps::allowed, product.out);
+    gelu.tolerance = Tolerance{.of_largest = product.out == DType::float32 ? 4e-6 : 2.5e-3};
+    plain.arguments.push_back(gelu);
+    return row<Matmul>(
+        product.text() + " gelu", plain.arguments,
+        [product](Tensors t) {
+            return Matmul{.out = t[3],
+                          .a = t[0],
+                          .b = t[1],
+                          .transpose_a = product.transpose_a,
+                          .transpose_b = product.transpose_b,
+                          .alpha = product.alpha,
+                          .bias = product.bias ? t[2] : Tensor{},
+                          .gelu = t[4]};
+        },
+        [product](Values& v) {
+            multiply(product, v);
+            std::transform(v[3].begin(), v[3].end(), v[4].begin(), reference::gelu);
+        },
+        plain.tolerance);
+}
+
+/// Rows of a multiple of eight elements are what cuBLASLt takes; the emulated one takes no sums of 1024 and more.
+void add_gelu_rows(std::vector<Row>& rows, DType type) {
+    for (const bool bias : {false, true}) {
+        const auto add = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_b, DType bias_type) {
+            rows.push_back(gelu_row({0, m, n, k, false, transpose_b, 1.0F, 0.0F, bias, type, type, bias_type}));
+        };
+        add(19, 24, 29, true, type);
+        add(1, 8, 16, true, type);
+        add(33, 136, 40, false, type);
+        add(19, 23, 29, true, type);
+        add(4, 1, 3, true, type);
+        add(5, 16, 1100, true, type);
+        if (bias) add(7, 16, 0, true, type);
+        if (bias && type != DType::float32) add(19, 24, 29, true, DType::float32);
+    }
+    rows.push_back(gelu_row({0, 24, 16, 9, true, false, 1.0F, 0.0F, true, type, type, type}));
+}
+
 /// What layers and optimizers ask for, with sums over more than one block of our own kernel.
 void add_rows_of_types(std::vector<Row>& rows, DType factors, DType out) {
     for (const bool transpose_a : {false, true}) {
@@ -109,6 +160,11 @@ std::vector<Row> matmul_rows() {
     }
     rows.push_back(
         product_row({0, 19, 23, 29, false, true, 1.0F, 0.0F, true, DType::float32, DType::float32, DType::bfloat16}));
+    add_gelu_rows(rows, DType::float32);
+    add_gelu_rows(rows, DType::bfloat16);
+    rows.push_back(gelu_row({0, 19, 24, 29, false, true, 1.0F, 0.0F, true, DType::bfloat16, DType::float32}));
+    rows.push_back(gelu_row({0, 19, 24, 29, false, true, 1.0F, 0.0F, true, DType::float32, DType::bfloat16}));
+    rows.push_back(allow_empty(gelu_row({0, 0, 8, 4})));
     return rows;
 }
 

@@ -226,7 +226,8 @@ std::size_t check_outcome(const Row& row, const Outcome& outcome, const Values& 
     for (std::size_t i = 0; i < row.arguments.size(); ++i) {
         if (row.arguments[i].access == Access::read) continue;
         INFO("output " << row.arguments[i].name);
-        CHECK(disagreement(outcome.values[i], expected[i], row.tolerance, row.arguments[i].dtype) == "");
+        const Tolerance tolerance = row.arguments[i].tolerance.value_or(row.tolerance);
+        CHECK(disagreement(outcome.values[i], expected[i], tolerance, row.arguments[i].dtype) == "");
         compared += expected[i].size();
     }
     CHECK(outcome.damaged == "");

@@ -342,6 +342,59 @@ TEST_CASE("a product on the CUDA device has the same bits alone, in a batch of a
     for (const auto& result : shifted) CHECK(result == aligned[0]);
 }
 
+TEST_CASE("GELU beside a product is the library's own for bfloat16 where it has it, and else the kernel's") {
+    struct Case {
+        std::int64_t columns, inner;
+        DType type, bias_type;
+        bool fused;
+    };
+    constexpr auto kWide = DType::float32, kNarrow = DType::bfloat16;
+    const auto [n, k, type, bias_type, fused] = GENERATE(values<Case>({
+        {24, 48, kNarrow, kNarrow, true},
+        {24, 48, kNarrow, kWide, false},      // no product with such a bias
+        {20, 48, kNarrow, kNarrow, false},    // rows of no multiple of eight elements
+        {24, 2048, kNarrow, kNarrow, false},  // the emulated library has no such algorithm
+        {24, 48, kWide, kWide, false},
+    }));
+    constexpr std::int64_t kRows = 16;
+    test::Bench bench(make_emulated_cuda_device());
+    const auto matrix = [&](DType stored, std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+        const Tensor result = bench.reserve(stored, rows * columns).reshape({rows, columns});
+        launch(bench.stream(),
+               Copy{result, bench.send(test::random_values(rows * columns, seed)).reshape({rows, columns})});
+        return result;
+    };
+    const auto bits = [&](const Tensor& tensor) {
+        return bench.fetch<std::int32_t>(Tensor::dense(tensor.data, DType::int32, {tensor.bytes() / 4}));
+    };
+    const Matmul with_gelu{.out = matrix(type, kRows, n, 1),
+                           .a = matrix(type, kRows, k, 2),
+                           .b = matrix(type, n, k, 3),
+                           .transpose_b = true,
+                           .bias = matrix(bias_type, 1, n, 4).reshape({n}),
+                           .gelu = matrix(type, kRows, n, 5)};
+    Matmul plain = with_gelu;
+    plain.out = matrix(type, kRows, n, 6);
+    plain.gelu = {};
+    const Tensor separate = matrix(type, kRows, n, 7);
+    launch(bench.stream(), plain);
+    launch(bench.stream(), GeluForward{separate, plain.out});
+    launch(bench.stream(), with_gelu);
+    CHECK(same_bits(bits(with_gelu.out), bits(plain.out)));
+    // The library takes GELU before it rounds, the kernel after.
+    CHECK(same_bits(bits(with_gelu.gelu), bits(separate)) == !fused);
+
+    // A product and GELU by the library launch no kernel of ours.
+    configure_emulated_cuda("failing_call=launch");
+    if (fused) {
+        CHECK_NOTHROW(launch(bench.stream(), with_gelu));
+    } else {
+        CHECK_THROWS_AS(launch(bench.stream(), with_gelu), DeviceError);
+    }
+    configure_emulated_cuda();
+    bench.stream().synchronize();
+}
+
 }  // namespace mfsdp::device
 
 #endif

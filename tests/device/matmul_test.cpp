@@ -242,6 +242,79 @@ TEST_CASE("products of the wrong shape, type or layout are refused with the tens
     CHECK_NOTHROW(biased.check());
 }
 
+TEST_CASE("a GELU of the wrong shape, type or place, of a batch, or of a sum with out is refused") {
+    Bench bench(make_cpu_device({}));
+    const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+        return bench.reserve(DType::float32, rows * columns).reshape({rows, columns});
+    };
+    const Matmul product{.out = matrix(3, 3), .a = matrix(3, 3), .b = matrix(3, 3), .gelu = matrix(3, 3)};
+    REQUIRE_NOTHROW(product.check());
+    const auto with_gelu = [&](const Tensor& gelu) {
+        Matmul changed = product;
+        changed.gelu = gelu;
+        return changed;
+    };
+    for (const Tensor& gelu : {product.out, product.a, product.b, matrix(3, 2), matrix(3, 3).reshape({1, 3, 3}),
+                               bench.reserve(DType::float32, 9), bench.reserve(DType::bfloat16, 9).reshape({3, 3})}) {
+        CHECK_THROWS_AS(with_gelu(gelu).check(), InternalError);
+    }
+    Tensor overlapping = product.gelu, apart = matrix(3, 4);
+    overlapping.strides[0] = 2;
+    CHECK_THROWS_AS(with_gelu(overlapping).check(), InternalError);
+    CHECK_NOTHROW(with_gelu(apart.slice(1, 0, 3)).check());
+    Matmul sum = product;
+    sum.beta = 1.0F;
+    CHECK_THROWS_WITH(sum.check(), Catch::Contains("beta = 0"));
+    const auto batch = [](const Tensor& one) { return one.reshape({1, 3, 3}); };
+    const Matmul batched{.out = batch(product.out), .a = batch(product.a), .b = batch(product.b)};
+    REQUIRE_NOTHROW(batched.check());
+    Matmul batched_gelu = batched;
+    batched_gelu.gelu = batch(product.gelu);
+    CHECK_THROWS_WITH(batched_gelu.check(), Catch::Contains("a single product"));
+    const auto halves = [&] { return bench.reserve(DType::float16, 9).reshape({3, 3}); };
+    const Matmul half{.out = halves(), .a = halves(), .b = halves()};
+    REQUIRE_NOTHROW(half.check());
+    Matmul half_gelu = half;
+    half_gelu.gelu = halves();
+    CHECK_THROWS_AS(half_gelu.check(), InternalError);
+}
+
+TEST_CASE("a product with GELU on the CPU has the bits of the two operations, with gaps between rows or without") {
+    const auto kernel = GENERATE(from_range(kernels()));
+    const auto type = GENERATE(DType::float32, DType::bfloat16);
+    constexpr std::int64_t kRows = 70, kColumns = 300, kInner = 200, kGap = 5;
+    Bench bench(make_cpu_device({.threads = 3, .products = kernel}));
+    const auto values = [&](std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+        const Tensor result = bench.reserve(type, rows * columns).reshape({rows, columns});
+        launch(bench.stream(), Copy{result, bench.send(random_values(rows * columns, seed)).reshape({rows, columns})});
+        return result;
+    };
+    const auto bits = [&](const Tensor& tensor) {
+        const Tensor dense = bench.reserve(type, tensor.count()).reshape({kRows, kColumns});
+        launch(bench.stream(), Copy{dense, tensor});
+        return bench.fetch<std::int16_t>(Tensor::dense(dense.data, DType::bfloat16, {dense.bytes() / 2}));
+    };
+    Matmul product{.out = values(kRows, kColumns, 1),
+                   .a = values(kRows, kInner, 2),
+                   .b = values(kColumns, kInner, 3),
+                   .transpose_b = true,
+                   .bias = values(1, kColumns, 4).reshape({kColumns})};
+    const Tensor gelu = values(kRows, kColumns, 5);
+    launch(bench.stream(), product);
+    launch(bench.stream(), GeluForward{gelu, product.out});
+    const auto wanted = bits(product.out), wanted_gelu = bits(gelu);
+    for (const bool gaps : {false, true}) {
+        const auto fresh = [&](std::uint64_t seed) {
+            return values(kRows, kColumns + (gaps ? kGap : 0), seed).slice(1, 0, kColumns);
+        };
+        product.out = fresh(6);
+        product.gelu = fresh(7);
+        launch(bench.stream(), product);
+        CHECK(same_bits(bits(product.out), wanted));
+        CHECK(same_bits(bits(product.gelu), wanted_gelu));
+    }
+}
+
 TEST_CASE("a product is computed by whom the device was told, and the description says by whom") {
     CHECK(make_cpu_device({.products = ProductKernel::own})->description().find("own products") != std::string::npos);
     const CpuDeviceOptions with_onednn{.products = ProductKernel::onednn};
@@ -267,6 +340,10 @@ TEST_CASE("a product costs two operations per multiply-add") {
     product.a.dtype = product.b.dtype = product.bias.dtype = DType::bfloat16;
     CHECK(product.cost().flops == 2 * 3 * 5 * 7 + 15);
     CHECK(product.cost().bytes == 4 * (15 + 15) + 2 * (21 + 35 + 5));
+    product.beta = 0.0F;
+    product.gelu = matrix(3, 5);
+    CHECK(product.cost().flops == 2 * 3 * 5 * 7 + 15 + 10 * 15);
+    CHECK(product.cost().bytes == 4 * (15 + 15) + 2 * (21 + 35 + 5));  // out is not read again
 }
 
 TEST_CASE("panels cover a product, are many for large ones and one for small ones") {

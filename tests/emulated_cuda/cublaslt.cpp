@@ -1,12 +1,15 @@
 // The part of cuBLASLt that the backend calls: products of column-major matrices, one algorithm for most shapes, and
-// for long sums one that needs a workspace and refuses batches, as the library's algorithms with split sums may.
+// for long sums one that needs a workspace and refuses batches, as the library's algorithms with split sums may. GELU
+// beside the product is for bfloat16, and there is no algorithm with it for long sums.
 
 #include "device/cpu/product.h"
 #include "emulated_cuda/kernel.h"
 #include "emulated_cuda/runtime.h"
 
+#include <cmath>
 #include <cstring>
 #include <new>
+#include <numbers>
 #include <vector>
 
 #include <cublasLt.h>
@@ -19,6 +22,8 @@ using mfsdp::device::Float16;
 
 constexpr const char* kHandle = "cublasLtHandle_t";
 constexpr std::int64_t kLongSum = 1024;
+constexpr std::int64_t kAuxiliaryMultiple = 8;  // of leading dimensions, in elements
+constexpr std::uintptr_t kAuxiliaryAlignment = 16;
 
 // What the opaque structures hold.
 struct Layout {
@@ -31,6 +36,15 @@ struct Operation {
     cublasOperation_t transpose_a, transpose_b;
     cublasLtEpilogue_t epilogue;
     const void* bias;
+    void* auxiliary;
+    std::int64_t auxiliary_leading;
+
+    [[nodiscard]] bool has_bias() const {
+        return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    }
+    [[nodiscard]] bool has_gelu() const {
+        return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    }
 };
 struct Preference {
     std::uint64_t workspace_bytes;
@@ -71,6 +85,26 @@ bool is_supported(const Layout& a, const Layout& b, const Layout& c, const Layou
     return false;
 }
 
+/// Fails unless the auxiliary matrix, GELU's argument, is there exactly with GELU, and lies as the library wants it.
+void require_auxiliary(const Operation& operation, const Layout& d) {
+    if (!operation.has_gelu()) {
+        if (operation.auxiliary != nullptr) fail("cublasLtMatmul: an auxiliary matrix, but no epilogue with one");
+        return;
+    }
+    if (d.type != CUDA_R_16BF || d.batch != 1) fail("cublasLtMatmul: GELU is emulated for one bfloat16 matrix");
+    if (operation.auxiliary_leading % kAuxiliaryMultiple != 0 ||
+        operation.auxiliary_leading < static_cast<std::int64_t>(d.rows)) {
+        fail(
+            "cublasLtMatmul: the auxiliary matrix has a leading dimension of %lld for %llu rows, wanted a multiple of "
+            "8",
+            static_cast<long long>(operation.auxiliary_leading), static_cast<unsigned long long>(d.rows));
+    }
+    if (operation.auxiliary == nullptr ||
+        reinterpret_cast<std::uintptr_t>(operation.auxiliary) % kAuxiliaryAlignment != 0) {
+        fail("cublasLtMatmul: the auxiliary matrix does not begin on a multiple of 16 bytes");
+    }
+}
+
 struct Sides {
     std::int64_t m, n, k;
 };
@@ -97,6 +131,7 @@ Sides sides(const Operation& operation, const Layout& a, const Layout& b, const 
             fail("cublasLtMatmul: a matrix is empty or its columns overlap");
         }
     }
+    require_auxiliary(operation, d);
     return result;
 }
 
@@ -104,7 +139,8 @@ cublasStatus_t check(const Operation& operation, const Layout& a, const Layout& 
                      const Algorithm& algorithm) {
     if (algorithm.magic != kMagic) return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_supported(a, b, c, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    (void)sides(operation, a, b, c, d);
+    const Sides product = sides(operation, a, b, c, d);
+    if (operation.has_gelu() && product.k >= kLongSum) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (algorithm.splits_sum && a.batch > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
     const Layout* const layouts[] = {&a, &b, &c, &d};
     for (int i = 0; i < 4; ++i) {
@@ -152,11 +188,33 @@ std::vector<float> bias_of(const Task& task) {
     return result;
 }
 
+float gelu(float x) {
+    const double wide = static_cast<double>(x);
+    const double inner = std::sqrt(2.0 / std::numbers::pi) * (wide + 0.044715 * wide * wide * wide);
+    return static_cast<float>(0.5 * wide * (1.0 + std::tanh(inner)));
+}
+
+/// The product in float32, rounded into the auxiliary matrix, and GELU of what was not rounded.
+template <class T>
+void multiply_with_gelu(const Task& task, const mfsdp::device::cpu::Product<T>& product, const float* bias) {
+    std::vector<float> wide(static_cast<std::size_t>(product.rows * product.columns));
+    mfsdp::device::cpu::multiply_by_own_kernel<T, float>(product, {wide.data(), product.columns}, bias);
+    auto* const before = static_cast<BFloat16*>(task.operation.auxiliary);
+    auto* const after = reinterpret_cast<BFloat16*>(task.d);
+    for (std::int64_t row = 0; row < product.rows; ++row) {
+        for (std::int64_t column = 0; column < product.columns; ++column) {
+            const float x = wide[static_cast<std::size_t>(row * product.columns + column)];
+            before[row * task.operation.auxiliary_leading + column] = mfsdp::device::rounded<BFloat16>(x);
+            after[row * task.d_layout.leading + column] = mfsdp::device::rounded<BFloat16>(gelu(x));
+        }
+    }
+}
+
 /// Column-major matrices are row-major ones transposed: D^T = op(B)^T op(A)^T.
 template <class T, class To>
 void multiply(const Task& task) {
-    const std::vector<float> bias =
-        task.operation.epilogue == CUBLASLT_EPILOGUE_BIAS ? bias_of(task) : std::vector<float>{};
+    const std::vector<float> values = task.operation.has_bias() ? bias_of(task) : std::vector<float>{};
+    const float* const bias = values.empty() ? nullptr : values.data();
     for (std::int64_t i = 0; i < task.a_layout.batch; ++i) {
         mfsdp::device::cpu::Product<T> product;
         product.rows = task.sides.n;
@@ -168,9 +226,9 @@ void multiply(const Task& task) {
                      task.operation.transpose_a == CUBLAS_OP_T};
         product.alpha = task.alpha;
         product.beta = task.beta;
+        if (task.operation.has_gelu()) return multiply_with_gelu(task, product, bias);
         mfsdp::device::cpu::multiply_by_own_kernel<T, To>(
-            product, {reinterpret_cast<To*>(task.d) + i * task.d_layout.batch_stride, task.d_layout.leading},
-            bias.empty() ? nullptr : bias.data());
+            product, {reinterpret_cast<To*>(task.d) + i * task.d_layout.batch_stride, task.d_layout.leading}, bias);
     }
 }
 
@@ -244,7 +302,7 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t operation, s
     if (size != sizeof(*operation) || compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) {
         fail("%s: only sums and scales in float32 are emulated", __func__);
     }
-    inside<Operation>(operation) = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+    inside<Operation>(operation) = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -260,12 +318,18 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cu
             break;
         case CUBLASLT_MATMUL_DESC_EPILOGUE:
             set(target.epilogue, value, bytes, __func__);
-            if (target.epilogue != CUBLASLT_EPILOGUE_DEFAULT && target.epilogue != CUBLASLT_EPILOGUE_BIAS) {
+            if (target.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !target.has_bias() && !target.has_gelu()) {
                 fail("%s: epilogue %d is not emulated", __func__, static_cast<int>(target.epilogue));
             }
             break;
         case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
             set(target.bias, value, bytes, __func__);
+            break;
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+            set(target.auxiliary, value, bytes, __func__);
+            break;
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+            set(target.auxiliary_leading, value, bytes, __func__);
             break;
         default:
             fail("%s: attribute %d is not emulated", __func__, static_cast<int>(attribute));
@@ -316,6 +380,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     }
     const Sides size =
         sides(inside<Operation>(operation), inside<Layout>(a), inside<Layout>(b), inside<Layout>(c), inside<Layout>(d));
+    if (inside<Operation>(operation).has_gelu() && size.k >= kLongSum) return CUBLAS_STATUS_SUCCESS;  // none found
     Algorithm algorithm{kMagic, 0, {}, false};
     std::memcpy(algorithm.alignment, wanted.alignment, sizeof algorithm.alignment);
     const auto split_bytes = static_cast<std::uint64_t>(2 * size.m * size.n * 4);
@@ -367,7 +432,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         }
     }
     const Sides size = sides(wanted, layouts[0], layouts[1], layouts[2], layouts[3]);
-    if (wanted.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+    if (wanted.has_gelu()) {
+        const auto elements = static_cast<std::size_t>((size.n - 1) * wanted.auxiliary_leading + size.m);
+        require_device_memory(wanted.auxiliary, elements * size_of(layouts[3].type), __func__);
+        if (wanted.auxiliary == d) fail("%s: the auxiliary matrix lies where D does", __func__);
+        if (*static_cast<const float*>(beta) != 0.0F) fail("%s: GELU is emulated for beta = 0", __func__);
+    }
+    if (wanted.has_bias()) {
         require_device_memory(wanted.bias, static_cast<std::size_t>(size.m) * size_of(layouts[3].type), __func__);
         if (reinterpret_cast<std::uintptr_t>(wanted.bias) % 16 != 0) return CUBLAS_STATUS_INVALID_VALUE;
     }

@@ -56,6 +56,14 @@ void multiply(const Context& context, const Matmul& operation) {
     });
 }
 
+/// Rows with gaps between them go one by one.
+void apply_gelu(const Context& context, const Tensor& gelu, const Tensor& out) {
+    if (gelu.is_dense() && out.is_dense()) return run(context, GeluForward{gelu, out});
+    for (std::int64_t row = 0; row < out.shape[0]; ++row) {
+        run(context, GeluForward{gelu.slice(0, row, 1), out.slice(0, row, 1)});
+    }
+}
+
 }  // namespace
 
 void run(const Context& context, const Matmul& operation) {
@@ -64,6 +72,7 @@ void run(const Context& context, const Matmul& operation) {
             multiply<ElementOf<decltype(type)>, ElementOf<decltype(out)>>(context, operation);
         });
     });
+    if (operation.gelu.defined()) apply_gelu(context, operation.gelu, operation.out);
 }
 
 }  // namespace mfsdp::device::cpu

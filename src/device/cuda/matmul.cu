@@ -12,7 +12,9 @@
 // alone:
 // - a matrix that lies otherwise is copied to a dense one; for out that is a copy back;
 // - where the library has no product with this type of out or of the bias, it is computed in float32 without bias, and
-//   finish_kernel adds what is left and rounds once.
+//   finish_kernel adds what is left and rounds once;
+// - GELU is the library's for values of 16 bits. How exactly it computes it is not said, so float32 values get it from
+//   our own kernel, as does what the library has no product with GELU for.
 
 namespace mfsdp::device::cuda {
 
@@ -38,11 +40,16 @@ Matrices matrices(const Tensor& tensor) {
     return result;
 }
 
+/// Whether the library takes the matrices as they lie.
 bool is_usable(const Tensor& tensor) {
     const Matrices m = matrices(tensor);
     const std::int64_t alignment = product_alignment(m.columns, tensor.dtype), size = size_of(tensor.dtype);
     return reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<std::uintptr_t>(alignment) == 0 &&
            m.row_stride * size % alignment == 0 && m.batch_stride * size % alignment == 0;
+}
+
+bool is_usable_beside_gelu(const Tensor& out) {
+    return is_usable(out) && matrices(out).row_stride % kColumnsBesideGelu == 0;
 }
 
 Tensor dense_like(const Tensor& tensor, DType dtype, std::byte* address) {
@@ -122,27 +129,47 @@ void finish(const Context& context, const Matmul& operation, const std::byte* pr
     });
 }
 
-}  // namespace
+/// GELU by its own kernel, which takes dense tensors.
+void apply_gelu(const Context& context, const Tensor& gelu, const Tensor& out) {
+    if (gelu.is_dense() && out.is_dense()) return run(context, GeluForward{gelu, out});
+    const Tensor dense = dense_like(out, out.dtype, context.scratch.reserve(out.bytes()));
+    run(context, Copy{dense, out});
+    run(context, GeluForward{dense, dense});
+    run(context, Copy{gelu, dense});
+}
 
-void run(const Context& context, const Matmul& operation) {
-    if (operation.out.count() == 0) return;
+/// Whether the library computes the product of this shape, GELU included.
+bool takes_gelu(const Context& context, const Matmul& operation, ProductShape shape) {
+    if (!operation.gelu.defined() || size_of(operation.out.dtype) != 2) return false;
+    shape.gelu = true;
+    return context.products.supports(shape);
+}
+
+/// Everything but a GELU that is left to its own kernel; gives whether it is.
+bool multiply(const Context& context, const Matmul& operation) {
     ProductShape shape = shape_of(operation);
-    if (shape.k == 0) return finish(context, operation, nullptr);
-
+    if (shape.k == 0) {
+        finish(context, operation, nullptr);
+        return operation.gelu.defined();
+    }
     const bool whole = (!shape.bias || operation.bias.dtype == operation.out.dtype) && context.products.supports(shape);
     if (!whole) {
         shape.bias = false;
         shape.out = DType::float32;
         MFSDP_ASSERT(context.products.supports(shape), "cuBLASLt multiplies every type of factors into float32");
     }
+    shape.gelu = whole && takes_gelu(context, operation, shape);
     ScratchPlan scratch;
     const Operand a(operation.a, operation.a.dtype, is_usable(operation.a), scratch);
     const Operand b(operation.b, operation.b.dtype, is_usable(operation.b), scratch);
-    const Operand out(operation.out, shape.out, whole && is_usable(operation.out), scratch);
+    const bool writes_out = whole && (shape.gelu ? is_usable_beside_gelu(operation.out) : is_usable(operation.out));
+    const Operand out(operation.out, shape.out, writes_out, scratch);
+    const Operand gelu(operation.gelu, shape.out, !shape.gelu || is_usable(operation.gelu), scratch);
     const bool moves_bias = shape.bias && reinterpret_cast<std::uintptr_t>(operation.bias.data) % 16 != 0;
     const auto bias_piece = scratch.add<std::byte>(moves_bias ? operation.bias.bytes() : 0);
 
-    const ProductLayout layout = layout_of(a.in(nullptr), b.in(nullptr), out.in(nullptr));
+    ProductLayout layout = layout_of(a.in(nullptr), b.in(nullptr), out.in(nullptr));
+    if (shape.gelu) layout.row_stride_gelu = matrices(gelu.in(nullptr)).row_stride;
     const Products::Plan& plan = context.products.plan(shape, layout);
     const auto workspace = scratch.add<std::byte>(plan.workspace_bytes);
     std::byte* const base = context.scratch.reserve(scratch.bytes());
@@ -152,6 +179,7 @@ void run(const Context& context, const Matmul& operation) {
     const bool accumulates = whole && operation.beta != 0.0F;
     if (!out.in_place() && accumulates) run(context, Copy{out.in(base), operation.out});
     Products::Addresses addresses{.a = a.in(base).data, .b = b.in(base).data, .out = out.in(base).data};
+    if (shape.gelu) addresses.gelu = gelu.in(base).data;
     if (shape.bias) addresses.bias = operation.bias.data;
     if (moves_bias) {
         const Tensor moved = Tensor::dense(bias_piece.at(base), operation.bias.dtype, {shape.n});
@@ -166,6 +194,16 @@ void run(const Context& context, const Matmul& operation) {
     } else if (!out.in_place()) {
         run(context, Copy{operation.out, out.in(base)});
     }
+    if (!gelu.in_place()) run(context, Copy{operation.gelu, gelu.in(base)});
+    return operation.gelu.defined() && !shape.gelu;
+}
+
+}  // namespace
+
+void run(const Context& context, const Matmul& operation) {
+    if (operation.out.count() == 0) return;
+    const bool leaves_gelu = multiply(context, operation);
+    if (leaves_gelu) apply_gelu(context, operation.gelu, operation.out);
 }
 
 }  // namespace mfsdp::device::cuda

@@ -32,35 +32,46 @@ std::int64_t columns_of_a(const ProductShape& shape) { return shape.transpose_a 
 std::int64_t columns_of_b(const ProductShape& shape) { return shape.transpose_b ? shape.k : shape.n; }
 
 ProductLayout dense_layout(const ProductShape& shape) {
-    return {.row_stride_a = columns_of_a(shape), .row_stride_b = columns_of_b(shape), .row_stride_out = shape.n};
+    return {.row_stride_a = columns_of_a(shape),
+            .row_stride_b = columns_of_b(shape),
+            .row_stride_out = shape.n,
+            .row_stride_gelu = shape.gelu ? shape.n : 0};
 }
 
 /// The library's descriptions of a product, on the stack. It counts in columns: its matrices are ours transposed, so
-/// that its A is our b, its B our a, and out^T = op(b)^T op(a)^T.
+/// that its A is our b, its B our a, and out^T = op(b)^T op(a)^T. Where there is GELU, its result D is our gelu, and
+/// our out its auxiliary matrix, of D's type.
 struct Descriptions {
     cublasLtMatmulDescOpaque_t product{};
-    cublasLtMatrixLayoutOpaque_t a{}, b{}, out{};
+    cublasLtMatrixLayoutOpaque_t a{}, b{}, result{};
 
-    Descriptions(const ProductShape& shape, const ProductLayout& layout, const void* bias) {
+    Descriptions(const ProductShape& shape, const ProductLayout& layout, const void* bias, const void* out) {
         MFSDP_CUDA(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
         set(CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
         set(CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-        if (shape.bias) {
-            set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-            set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+        if (shape.bias || shape.gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(shape));
+        if (shape.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+        if (shape.gelu) {
+            set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, out);
+            set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, layout.row_stride_out);
         }
         const std::int64_t rows_of_a = shape.transpose_a ? shape.k : shape.m;
         const std::int64_t rows_of_b = shape.transpose_b ? shape.n : shape.k;
         describe(a, type_of(shape.factors), rows_of_a, columns_of_a(shape), layout.row_stride_a);
         describe(b, type_of(shape.factors), rows_of_b, columns_of_b(shape), layout.row_stride_b);
-        describe(out, type_of(shape.out), shape.m, shape.n, layout.row_stride_out);
+        describe(result, type_of(shape.out), shape.m, shape.n,
+                 shape.gelu ? layout.row_stride_gelu : layout.row_stride_out);
         if (layout.batch == 1) return;
         set_batch(a, layout.batch, layout.batch_stride_a);
         set_batch(b, layout.batch, layout.batch_stride_b);
-        set_batch(out, layout.batch, layout.batch_stride_out);
+        set_batch(result, layout.batch, layout.batch_stride_out);
     }
 
   private:
+    static cublasLtEpilogue_t epilogue_of(const ProductShape& shape) {
+        if (!shape.gelu) return CUBLASLT_EPILOGUE_BIAS;
+        return shape.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    }
     template <class T>
     void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
         MFSDP_CUDA(cublasLtMatmulDescSetAttribute(&product, attribute, &value, sizeof value));
@@ -78,7 +89,7 @@ struct Descriptions {
     }
 };
 
-/// Heuristics look at an address for its alignment alone; it must be the same for every bias.
+/// Heuristics look at an address for its alignment alone; it must be the same for every bias and every out.
 const void* const kAlignedAddress = reinterpret_cast<const void*>(kLargestAlignment);
 
 class Preference {
@@ -121,13 +132,14 @@ Products::Products(bool deterministic) : deterministic_(deterministic) { MFSDP_C
 Products::~Products() { MFSDP_CUDA_NOTHROW(cublasLtDestroy(handle_)); }
 
 Products::Algorithm Products::ask_heuristics(const ProductShape& shape) {
-    Descriptions descriptions(shape, dense_layout(shape), kAlignedAddress);
+    if (shape.gelu && shape.n % kColumnsBesideGelu != 0) return std::nullopt;
+    Descriptions descriptions(shape, dense_layout(shape), kAlignedAddress, kAlignedAddress);
     Preference preference(shape, deterministic_);
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, &descriptions.product, &descriptions.b, &descriptions.a,
-                                       &descriptions.out, &descriptions.out, preference.get(), 1, &result, &found);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, &descriptions.product, &descriptions.b, &descriptions.a, &descriptions.result, &descriptions.result,
+        preference.get(), 1, &result, &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
     MFSDP_CUDA(status);
     if (found == 0) return std::nullopt;
@@ -151,11 +163,11 @@ Products::Plan Products::make_plan(const ProductShape& shape, const ProductLayou
     MFSDP_ASSERT(chosen.has_value(), "the caller has asked whether the shape is supported");
     Plan plan{.algorithm = *chosen};
     const auto check = [&](const ProductLayout& checked) {
-        Descriptions descriptions(shape, checked, kAlignedAddress);
+        Descriptions descriptions(shape, checked, kAlignedAddress, kAlignedAddress);
         cublasLtMatmulHeuristicResult_t result{};
         const cublasStatus_t status =
-            cublasLtMatmulAlgoCheck(handle_, &descriptions.product, &descriptions.b, &descriptions.a, &descriptions.out,
-                                    &descriptions.out, &plan.algorithm, &result);
+            cublasLtMatmulAlgoCheck(handle_, &descriptions.product, &descriptions.b, &descriptions.a,
+                                    &descriptions.result, &descriptions.result, &plan.algorithm, &result);
         plan.workspace_bytes = static_cast<std::int64_t>(result.workspaceSize);
         if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize > kWorkspaceBytes)
             return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -184,15 +196,16 @@ void Products::multiply(const ProductShape& shape, const ProductLayout& layout, 
                         const Addresses& addresses, float alpha, float beta, cudaStream_t stream) {
     ProductLayout issued = layout;
     if (plan.one_by_one) issued.batch = 1;
-    Descriptions descriptions(shape, issued, addresses.bias);
+    Descriptions descriptions(shape, issued, addresses.bias, addresses.out);
+    std::byte* const results = shape.gelu ? addresses.gelu : addresses.out;
     const std::int64_t calls = plan.one_by_one ? layout.batch : 1;
     for (std::int64_t i = 0; i < calls; ++i) {
         const std::byte* const a = addresses.a + i * layout.batch_stride_a * size_of(shape.factors);
         const std::byte* const b = addresses.b + i * layout.batch_stride_b * size_of(shape.factors);
-        std::byte* const out = addresses.out + i * layout.batch_stride_out * size_of(shape.out);
+        std::byte* const result = results + i * layout.batch_stride_out * size_of(shape.out);
         MFSDP_CUDA(cublasLtMatmul(handle_, &descriptions.product, &alpha, b, &descriptions.b, a, &descriptions.a, &beta,
-                                  out, &descriptions.out, out, &descriptions.out, &plan.algorithm, addresses.workspace,
-                                  static_cast<std::size_t>(plan.workspace_bytes), stream));
+                                  result, &descriptions.result, result, &descriptions.result, &plan.algorithm,
+                                  addresses.workspace, static_cast<std::size_t>(plan.workspace_bytes), stream));
     }
 }
 

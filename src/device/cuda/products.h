@@ -19,6 +19,7 @@ struct ProductShape {
     std::int64_t m = 0, n = 0, k = 0;
     bool transpose_a = false, transpose_b = false;
     bool bias = false;  ///< of the type of out
+    bool gelu = false;  ///< of out, into a matrix of its type
     DType factors = DType::float32, out = DType::float32;
     auto operator<=>(const ProductShape&) const = default;
 };
@@ -26,14 +27,18 @@ struct ProductShape {
 /// How matrices lie in memory, in elements: they are row-major.
 struct ProductLayout {
     std::int64_t row_stride_a = 0, row_stride_b = 0, row_stride_out = 0;
+    std::int64_t row_stride_gelu = 0;  ///< where the shape has it; there are no batches then
     std::int64_t batch = 1;
     std::int64_t batch_stride_a = 0, batch_stride_b = 0, batch_stride_out = 0;
     auto operator<=>(const ProductLayout&) const = default;
 };
 
 /// Largest power of two up to 16 that divides the bytes of a dense row: rows and matrices of a product begin on
-/// multiples of it, and the addresses of a and b and out and bias too.
+/// multiples of it, and the addresses of a and b and out and gelu and bias too.
 [[nodiscard]] std::int64_t product_alignment(std::int64_t columns, DType dtype);
+
+/// Where a product has GELU, rows of out begin on multiples of this many elements.
+inline constexpr std::int64_t kColumnsBesideGelu = 8;
 
 /// Matrix products by cuBLASLt.
 ///
@@ -52,6 +57,7 @@ class Products {
         const std::byte* a = nullptr;
         const std::byte* b = nullptr;
         std::byte* out = nullptr;
+        std::byte* gelu = nullptr;
         const std::byte* bias = nullptr;
         std::byte* workspace = nullptr;  ///< of Plan::workspace_bytes
     };
@@ -65,7 +71,7 @@ class Products {
     [[nodiscard]] bool supports(const ProductShape& shape);
     /// The plan of a shape that is supported; the reference stays valid.
     [[nodiscard]] const Plan& plan(const ProductShape& shape, const ProductLayout& layout);
-    /// out = alpha op(a) op(b) + beta out + bias, on `stream`.
+    /// out = alpha op(a) op(b) + beta out + bias, on `stream`; where the shape has GELU, beta is 0.
     void multiply(const ProductShape& shape, const ProductLayout& layout, const Plan& plan, const Addresses& addresses,
                   float alpha, float beta, cudaStream_t stream);
 

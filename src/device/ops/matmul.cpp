@@ -1,6 +1,7 @@
 #include "mfsdp/device/ops/matmul.h"
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/ops/activation.h"
 
 #include "device/ops/require.h"
 
@@ -34,6 +35,20 @@ void require_matrices(const Argument& argument, int rank) {
                      std::to_string(argument.tensor.strides[last - 1]));
 }
 
+void require_gelu(const Matmul& operation) {
+    const Argument gelu{Matmul::kName, "gelu", operation.gelu};
+    const Tensor& out = operation.out;
+    MFSDP_ASSERT(out.rank == 2, "matmul: gelu belongs to a single product, got out " + out.describe());
+    MFSDP_ASSERT(operation.beta == 0.0F, "matmul: gelu goes with beta = 0, got " + std::to_string(operation.beta));
+    require_type(gelu, kValueTypes);
+    require_shape(gelu, out.dtype, {out.shape[0], out.shape[1]});
+    require_matrices(gelu, 2);
+    for (const Argument& other : {Argument{Matmul::kName, "out", out}, Argument{Matmul::kName, "a", operation.a},
+                                  Argument{Matmul::kName, "b", operation.b}}) {
+        require_apart(gelu, other);
+    }
+}
+
 }  // namespace
 
 void Matmul::check() const {
@@ -54,10 +69,12 @@ void Matmul::check() const {
                      (transpose_b ? " transposed" : ""));
     MFSDP_ASSERT(out.rank == 2 || out.shape[0] <= 1 || out.strides[0] != 0,
                  "matmul: the matrices of out lie apart, got a batch stride of 0");
-    if (!bias.defined()) return;
-    require_type({kName, "bias", bias}, kValueTypes);
-    require_shape({kName, "bias", bias}, bias.dtype, {result.columns});
-    require_dense({kName, "bias", bias});
+    if (bias.defined()) {
+        require_type({kName, "bias", bias}, kValueTypes);
+        require_shape({kName, "bias", bias}, bias.dtype, {result.columns});
+        require_dense({kName, "bias", bias});
+    }
+    if (gelu.defined()) require_gelu(*this);
 }
 
 Cost Matmul::cost() const {
@@ -65,9 +82,10 @@ Cost Matmul::cost() const {
     const std::int64_t k = sides(a, transpose_a).columns;
     const std::int64_t products = 2 * result.batch * result.rows * result.columns * k;
     const std::int64_t additions = bias.defined() ? out.count() : 0;
+    const Cost of_gelu = gelu.defined() ? Cost{GeluForward{gelu, out}.cost().flops, gelu.bytes()} : Cost{};
     const std::int64_t reads_of_out = beta == 0.0F ? 0 : out.bytes();
-    return {products + additions,
-            a.bytes() + b.bytes() + out.bytes() + reads_of_out + (bias.defined() ? bias.bytes() : 0)};
+    return {products + additions + of_gelu.flops,
+            a.bytes() + b.bytes() + out.bytes() + reads_of_out + (bias.defined() ? bias.bytes() : 0) + of_gelu.bytes};
 }
 
 }  // namespace mfsdp::device

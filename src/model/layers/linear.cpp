@@ -7,12 +7,14 @@ namespace mfsdp::model {
 using device::launch;
 using device::Tensor;
 
-void Linear::forward(const LayerContext& context, UnitTensors weights, const Tensor& out, const Tensor& in) const {
+void Linear::forward(const LayerContext& context, UnitTensors weights, const Tensor& out, const Tensor& in,
+                     const Tensor& gelu) const {
     launch(context.stream, device::Matmul{.out = out,
                                           .a = in,
                                           .b = weights[weight_],
                                           .transpose_b = true,
-                                          .bias = has_bias_ ? weights[bias_] : Tensor{}});
+                                          .bias = has_bias_ ? weights[bias_] : Tensor{},
+                                          .gelu = gelu});
 }
 
 void Linear::backward_parameters(const LayerContext& context, UnitTensors gradients, const Tensor& grad_out,

@@ -26,8 +26,9 @@ class Linear {
     Linear(ParameterCursor& cursor, bool bias)
         : weight_(cursor.next()), bias_(bias ? cursor.next() : 0), has_bias_(bias) {}
 
-    void forward(const LayerContext& context, UnitTensors weights, const device::Tensor& out,
-                 const device::Tensor& in) const;
+    /// Writes GELU of y too, where `gelu` is defined.
+    void forward(const LayerContext& context, UnitTensors weights, const device::Tensor& out, const device::Tensor& in,
+                 const device::Tensor& gelu = {}) const;
     /// Writes the gradients of weight and bias, but of a frozen one.
     void backward_parameters(const LayerContext& context, UnitTensors gradients, const device::Tensor& grad_out,
                              const device::Tensor& in) const;

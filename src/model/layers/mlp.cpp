@@ -24,19 +24,17 @@ void Mlp::forward(const LayerContext& context, UnitTensors weights, Activation i
     const std::int64_t tokens = context.tokens();
     record.input = std::move(input);
     record.gate = Activation(context, {tokens, intermediate_size_});
+    if (!up_) {
+        record.hidden = Activation(context, {tokens, intermediate_size_});
+        gate_.forward(context, weights, record.gate.tensor(), record.input.tensor(), record.hidden.tensor());
+        return;
+    }
     gate_.forward(context, weights, record.gate.tensor(), record.input.tensor());
-    if (up_) {
-        record.up = Activation(context, {tokens, intermediate_size_});
-        up_->forward(context, weights, record.up.tensor(), record.input.tensor());
-    }
+    record.up = Activation(context, {tokens, intermediate_size_});
+    up_->forward(context, weights, record.up.tensor(), record.input.tensor());
     record.hidden = Activation(context, {tokens, intermediate_size_});
-    if (up_) {
-        launch(context.stream,
-               device::SwiGluForward{
-                   .out = record.hidden.tensor(), .gate = record.gate.tensor(), .up = record.up.tensor()});
-    } else {
-        launch(context.stream, device::GeluForward{.out = record.hidden.tensor(), .in = record.gate.tensor()});
-    }
+    launch(context.stream, device::SwiGluForward{
+                               .out = record.hidden.tensor(), .gate = record.gate.tensor(), .up = record.up.tensor()});
 }
 
 Activation Mlp::project(const LayerContext& context, UnitTensors weights, const MlpRecord& record) const {

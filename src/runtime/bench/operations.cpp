@@ -147,6 +147,14 @@ class Cases {
                 bench.tensor(values, {n, c}),      bench.tensor(values, {n, c}), bench.tensor(DType::float32, {n}),
                 bench.tensor(DType::float32, {n}), bench.tensor(values, {c}),    true};
         });
+        add<Matmul>("mlp.c_fc forward with GELU", {n, f, c}, [=](Workbench& bench) {
+            return Matmul{.out = bench.tensor(values, {n, f}),
+                          .a = bench.tensor(values, {n, c}),
+                          .b = bench.tensor(values, {f, c}),
+                          .transpose_b = true,
+                          .bias = bench.tensor(values, {f}),
+                          .gelu = bench.tensor(values, {n, f})};
+        });
         add<GeluForward>("mlp", {n, f}, [=](Workbench& bench) {
             return GeluForward{bench.tensor(values, {n, f}), bench.tensor(values, {n, f})};
         });

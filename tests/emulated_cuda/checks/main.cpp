@@ -291,6 +291,28 @@ const std::map<std::string, std::function<void()>>& checks() {
              const cublasLtEpilogue_t value = CUBLASLT_EPILOGUE_RELU;
              (void)cublasLtMatmulDescSetAttribute(&description, CUBLASLT_MATMUL_DESC_EPILOGUE, &value, sizeof value);
          }},
+        {"odd_auxiliary_rows",
+         [] {
+             cublasLtHandle_t handle = nullptr;
+             (void)cublasLtCreate(&handle);
+             constexpr std::int64_t kSide = 8, kLeading = 12;
+             cublasLtMatmulDescOpaque_t description{};
+             (void)cublasLtMatmulDescInit(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+             const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+                 (void)cublasLtMatmulDescSetAttribute(&description, attribute, &value, sizeof value);
+             };
+             set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_GELU_AUX);
+             set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(16));
+             set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, kLeading);
+             cublasLtMatrixLayoutOpaque_t matrix{};
+             (void)cublasLtMatrixLayoutInit(&matrix, CUDA_R_16BF, kSide, kSide, kSide);
+             cublasLtMatmulPreferenceOpaque_t preference{};
+             (void)cublasLtMatmulPreferenceInit(&preference);
+             cublasLtMatmulHeuristicResult_t heuristic{};
+             int found = 0;
+             (void)cublasLtMatmulAlgoGetHeuristic(handle, &description, &matrix, &matrix, &matrix, &matrix, &preference,
+                                                  1, &heuristic, &found);
+         }},
     };
     return result;
 }

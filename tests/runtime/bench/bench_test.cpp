@@ -104,6 +104,7 @@ TEST_CASE("products of a layer are timed at the layer's shapes") {
         if (operation.operation == "matmul") shapes[operation.use] = operation.shape;
     }
     CHECK(shapes.at("attn.c_attn forward") == "256 x 2304 x 768");
+    CHECK(shapes.at("mlp.c_fc forward with GELU") == "256 x 3072 x 768");
     CHECK(shapes.at("mlp.c_fc input gradient") == "256 x 768 x 3072");
     CHECK(shapes.at("mlp.c_proj weight gradient") == "768 x 3072 x 256");
     CHECK(shapes.at("head panel forward") == "256 x 4096 x 768");
