@@ -349,13 +349,16 @@ TEST_CASE("GELU beside a product is the library's own for bfloat16 where it has 
         bool fused;
     };
     constexpr auto kWide = DType::float32, kNarrow = DType::bfloat16;
-    const auto [n, k, type, bias_type, fused] = GENERATE(values<Case>({
+    const Case tested = GENERATE(values<Case>({
         {24, 48, kNarrow, kNarrow, true},
         {24, 48, kNarrow, kWide, false},      // no product with such a bias
         {20, 48, kNarrow, kNarrow, false},    // rows of no multiple of eight elements
         {24, 2048, kNarrow, kNarrow, false},  // the emulated library has no such algorithm
         {24, 48, kWide, kWide, false},
     }));
+    const std::int64_t n = tested.columns, k = tested.inner;
+    const DType type = tested.type;
+    const bool fused = tested.fused;
     constexpr std::int64_t kRows = 16;
     test::Bench bench(make_emulated_cuda_device());
     const auto matrix = [&](DType stored, std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
@@ -365,13 +368,15 @@ TEST_CASE("GELU beside a product is the library's own for bfloat16 where it has 
         return result;
     };
     const auto bits = [&](const Tensor& tensor) {
-        return bench.fetch<std::int32_t>(Tensor::dense(tensor.data, DType::int32, {tensor.bytes() / 4}));
+        const Tensor dense = bench.reserve(type, kRows * n).reshape({kRows, n});
+        launch(bench.stream(), Copy{dense, tensor});
+        return bench.fetch<std::int32_t>(Tensor::dense(dense.data, DType::int32, {dense.bytes() / 4}));
     };
     const Matmul with_gelu{.out = matrix(type, kRows, n, 1),
                            .a = matrix(type, kRows, k, 2),
                            .b = matrix(type, n, k, 3),
                            .transpose_b = true,
-                           .bias = matrix(bias_type, 1, n, 4).reshape({n}),
+                           .bias = matrix(tested.bias_type, 1, n, 4).reshape({n}),
                            .gelu = matrix(type, kRows, n, 5)};
     Matmul plain = with_gelu;
     plain.out = matrix(type, kRows, n, 6);
@@ -383,6 +388,13 @@ TEST_CASE("GELU beside a product is the library's own for bfloat16 where it has 
     CHECK(same_bits(bits(with_gelu.out), bits(plain.out)));
     // The library takes GELU before it rounds, the kernel after.
     CHECK(same_bits(bits(with_gelu.gelu), bits(separate)) == !fused);
+
+    Matmul apart = with_gelu;
+    apart.out = matrix(type, kRows, n + 8, 8).slice(1, 0, n);
+    apart.gelu = matrix(type, kRows, n + 24, 9).slice(1, 8, n);
+    launch(bench.stream(), apart);
+    CHECK(same_bits(bits(apart.out), bits(with_gelu.out)));
+    CHECK(same_bits(bits(apart.gelu), bits(with_gelu.gelu)));
 
     // A product and GELU by the library launch no kernel of ours.
     configure_emulated_cuda("failing_call=launch");
