@@ -1,6 +1,7 @@
 // mfsdp-bench: measures operations, steps, optimizers and transfers, and what links cost.
 
 #include "mfsdp/base/file_descriptor.h"
+#include "mfsdp/device/cpu_device.h"
 #include "mfsdp/runtime/bench/benchmarks.h"
 #include "mfsdp/runtime/config/environment.h"
 #include "mfsdp/runtime/config/parse_config.h"
