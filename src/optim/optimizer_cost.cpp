@@ -4,11 +4,12 @@ namespace mfsdp::optim {
 
 namespace {
 
-// Measured with mfsdp-bench optimizer --shape, sides of 512 to 4096 on AVX2 cores: products 75 GFLOP/s a core, a solver
-// 15, a QR 30, elementwise work 8 GB/s. A plan must not depend on when it is made, so these are no settings.
-constexpr std::int64_t kEigenWeight = 5;
-constexpr std::int64_t kOrthogonalWeight = 3;
-constexpr std::int64_t kFlopsPerByte = 8;
+// Measured with mfsdp-bench ops on AVX2 cores, sides of 128 to 1024: products 75 GFLOP/s a core, a solver 12 to 24, a
+// QR 10 to 15, elementwise work beyond the caches 12 GB/s. A plan must not depend on when it is made: these are no
+// settings.
+constexpr std::int64_t kEigenWeight = 4;
+constexpr std::int64_t kOrthogonalWeight = 5;
+constexpr std::int64_t kFlopsPerByte = 6;
 
 }  // namespace
 
