@@ -82,7 +82,8 @@ TEST_CASE("Newton-Schulz coefficients are the published rows and the last one re
     CHECK_THROWS_AS(newton_schulz_coefficients(CoefficientType::simple, -1), InternalError);
 }
 
-TEST_CASE("Every coefficient table keeps singular values in (0, 1.001] positive after any number of steps", "[optim]") {
+TEST_CASE("Every coefficient table keeps singular values between 0 and 1.001 positive after any number of steps",
+          "[optim]") {
     for (const CoefficientType type : kTables) {
         for (std::int64_t steps = 1; steps <= 20; ++steps) {
             const auto f = [&](double x) {
