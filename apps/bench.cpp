@@ -157,12 +157,17 @@ int main(int argc, char** argv) {
     ops->add_flag("--bfloat16", arguments.bfloat16, "weights and activations in bfloat16 (default: float32)");
     add_steps(*step, arguments);
     arguments.config.add_to(*optimizer, false);
-    optimizer->add_option("--steps", arguments.steps, "steps to measure, after one to warm up (default: 5)")
+    CLI::Option* const optimizer_config = optimizer->get_option("--config");
+    optimizer->get_option("--set")->needs(optimizer_config);
+    optimizer
+        ->add_option("--steps", arguments.steps, "with --config: steps to measure, after one to warm up (default: 5)")
+        ->needs(optimizer_config)
         ->check(CLI::Range(1, 100000));
     optimizer
         ->add_option("--shape", arguments.shapes,
                      "without --config: one matrix of each of these shapes under every optimizer\n"
                      "(default: 512x512 2048x512 1024x4096; the last takes minutes)")
+        ->excludes(optimizer_config)
         ->check(CLI::Validator(shape_problem, "ROWSxCOLUMNS"));
     arguments.config.add_to(*gather);
     calibrate->add_option("--output", arguments.output, "file for parallel.calibration (default: links.json)");

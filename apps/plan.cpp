@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
     using namespace mfsdp;
     CLI::App app{
         "Plans a run and rehearses one step of every rank on a device that only counts.\n"
-        "Memory, bytes and FLOPs are exact; starts no ranks and needs neither a GPU nor data files."};
+        "Memory, bytes and FLOPs are exact; starts no ranks and needs neither a GPU nor data files.\n"
+        "device = auto is planned as cpu: for GPUs say --set device=cuda."};
     apps::ConfigArguments arguments;
     arguments.add_to(app);
     runtime::PlanQuestion question;

@@ -18,7 +18,7 @@ find "$folder" -name '*.gcda' -delete
 
 say "testing"
 ctest --test-dir "$folder" --output-on-failure --parallel "$(nproc)" --quiet \
-    --tests-regex '[Ee]mulated|CUDA|comm\.nccl|GPU' || fail 1 "tests failed"
+    --tests-regex '[Ee]mulated|CUDA|NCCL|comm\.nccl|GPU' || fail 1 "tests failed"
 
 say "lines"
 find "$folder" -path '*mfsdp_cuda_emulated.dir*' -name '*.gcda' -print0 |

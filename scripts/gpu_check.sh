@@ -77,11 +77,12 @@ check() {
     printf '%s\t%s\t%s\n' "$name" "$code" "$((SECONDS - begin))" >>"$output/checks.tsv"
     note "$name: $([[ $code -eq 0 ]] && echo passed || echo "FAILED ($code), see $log") in $((SECONDS - begin)) s"
 }
-# check_tests NAME SECONDS PROGRAM TESTS: the same for tests of ours; none, or one that is skipped, is no success.
+# check_tests NAME SECONDS PROGRAM TESTS [TOOL]...: the same for tests of ours, run by a tool if one is named; no test, or one
+# that is skipped, is no success.
 check_tests() {
     # shellcheck disable=SC2016 # the inner shell expands
-    check "$1" "$2" bash -o pipefail -c '"$1" "$2" -w NoTests | tee "$3.tests" && ! grep -q ": skipped, " "$3.tests"' \
-        tests "$programs/$3" "$4" "$output/$1"
+    check "$1" "$2" bash -o pipefail -c '"${@:4}" "$1" "$2" -w NoTests | tee "$3.tests" && ! grep -q ": skipped, " "$3.tests"' \
+        tests "$programs/$3" "$4" "$output/$1" "${@:5}"
 }
 # measure NAME SECONDS COMMAND...: the same; the command's output is JSON.
 measure() {
@@ -142,10 +143,11 @@ fi
 if wants sanitizer; then
     say "compute-sanitizer"
     if command -v compute-sanitizer >/dev/null; then
-        check memcheck 150 compute-sanitizer --tool memcheck --error-exitcode 9 --launch-timeout 120 \
-            "$programs/device_tests" "*on the GPU*"
+        check_tests memcheck 150 device_tests "*on the GPU*" \
+            compute-sanitizer --tool memcheck --error-exitcode 9 --launch-timeout 120
     else
         note "compute-sanitizer is not installed: skipped"
+        printf 'memcheck\tskipped\t0\n' >>"$output/checks.tsv"
     fi
 fi
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
+# usage: scripts/kernel_resources.sh [--write] [FILE.cu]...
+#
 # Compiles every CUDA kernel for an A100 and an H100 and prints, as a table of markdown, the registers of a thread, the
 # shared memory of a block and what spills to memory, as ptxas reports them. Fails if anything spills. One line for each
 # kernel template; "26-58" are the least and the most of its instances.
 #
-#   scripts/kernel_resources.sh [--write] [FILE.cu]...
-#
 # --write puts the table into docs/cuda.md, between its two comments "kernel resources". Needs nvcc, no GPU.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+answer_help "$@"
 architectures=(80 90)
 document=docs/cuda.md
 begin='<!-- kernel resources: written by scripts/kernel_resources.sh --write -->' end='<!-- end of kernel resources -->'

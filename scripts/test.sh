@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every check of the project: packages, four builds, and one ctest over all of it, whose summary ends the output.
+# Every check of the project: packages, five builds, and one ctest over all of it, whose summary ends the output.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {

@@ -12,6 +12,8 @@ import sys
 # Largest relative difference of a loss between CPU and GPU over the 30 steps of the small run. Sums have other orders on
 # the two; in bfloat16 a difference in the last bit of a weight grows with the steps.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
+# In nat per byte: the small run falls from about 5.5 by far more; less means that it does not learn.
+LEARNED = 0.5
 
 
 def losses_of(run):
@@ -25,11 +27,15 @@ def compare_losses(runs):
     for number_type, limit in TOLERANCE.items():
         cpu = losses_of(os.path.join(runs, "cpu_" + number_type))
         gpu = losses_of(os.path.join(runs, "gpu_" + number_type))
+        if not cpu or len(cpu) != len(gpu):
+            print(f"{number_type}: {len(cpu)} and {len(gpu)} steps: nothing to compare")
+            good = False
+            continue
         worst = max(abs(a - b) / abs(a) for a, b in zip(cpu, gpu))
-        learns = gpu[-1] < gpu[0] - 0.5
+        learns = gpu[-1] < gpu[0] - LEARNED
         print(f"{number_type}: {len(cpu)} and {len(gpu)} steps, {gpu[0]:.4f} -> {gpu[-1]:.4f} "
               f"(CPU {cpu[-1]:.4f}), largest relative difference {worst:.2e}, allowed {limit:.0e}")
-        good = good and len(cpu) == len(gpu) > 0 and worst <= limit and learns
+        good = good and worst <= limit and learns
     return 0 if good else 1
 
 
@@ -61,10 +67,11 @@ def checks_table(folder, report):
     with open(os.path.join(folder, "checks.tsv"), encoding="utf-8") as file:
         for line in file:
             name, code, seconds = line.rstrip("\n").split("\t")
-            good = code == "0"
-            failed += 0 if good else 1
-            rows.append([name, "passed" if good else f"FAILED ({code})", seconds])
-            report["checks"].append({"name": name, "exit_code": int(code), "seconds": int(seconds)})
+            skipped = code == "skipped"
+            failed += 0 if skipped or code == "0" else 1
+            rows.append([name, "skipped" if skipped else "passed" if code == "0" else f"FAILED ({code})", seconds])
+            report["checks"].append(
+                {"name": name, "exit_code": None if skipped else int(code), "seconds": int(seconds)})
     return rows, failed
 
 

@@ -18,7 +18,7 @@ struct NcclExecutorOptions;
 namespace mfsdp::device {
 
 /// To be raised with every change of CudaModule, of a class that crosses the border, or of the operation table.
-inline constexpr int kCudaModuleVersion = 2;
+inline constexpr int kCudaModuleVersion = 3;
 
 struct CudaModule {
     int version = 0;
@@ -26,10 +26,10 @@ struct CudaModule {
     int (*device_count)(std::string& reason) = nullptr;
     /// options.ordinal < device_count; DeviceError if the GPU cannot be used.
     std::unique_ptr<Device> (*make_device)(const CudaDeviceOptions& options) = nullptr;
-    /// `device` was made by make_device; see include/mfsdp/comm/executor.h. The caller owns what is returned. Null
-    /// where the backend was built without NCCL.
-    comm::Executor* (*make_nccl_executor)(comm::Communicator& communicator, Device& device,
-                                          const comm::NcclExecutorOptions& options) = nullptr;
+    /// `device` was made by make_device; see include/mfsdp/comm/executor.h. Null where the backend was built
+    /// without NCCL. The one place where this layer names what is above it: a library has one entry.
+    std::unique_ptr<comm::Executor> (*make_nccl_executor)(comm::Communicator& communicator, Device& device,
+                                                          const comm::NcclExecutorOptions& options) = nullptr;
 };
 
 /// Opens the library once per path and keeps it: NVIDIA's libraries do not survive being closed. An empty path is

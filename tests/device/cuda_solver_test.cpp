@@ -8,6 +8,9 @@
 #include "support/emulated_cuda.h"
 
 #include <cmath>
+#include <initializer_list>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace mfsdp::device {
@@ -77,7 +80,7 @@ Root inverse_root(const std::string& settings) {
 
 }  // namespace
 
-TEST_CASE("a decomposition that does not converge in float32 is done in float64") {
+TEST_CASE("on the CUDA device a decomposition that does not converge in float32 is done in float64") {
     const Root usual = inverse_root("");
     const Root again = inverse_root("failing_call=cusolverDnSsyevd");
     CHECK(usual.status == static_cast<std::int64_t>(TaskStatus::done));
@@ -89,7 +92,7 @@ TEST_CASE("a decomposition that does not converge in float32 is done in float64"
     }
 }
 
-TEST_CASE("a basis whose decomposition fails is kept, with its order") {
+TEST_CASE("on the CUDA device a basis whose decomposition fails is kept, with its order") {
     // The first leaves what is not orthonormal and is not noticed by the call that follows it.
     for (const std::string call : {"cusolverDnSgeqrf", "cusolverDnSorgqr"}) {
         INFO(call);
@@ -109,7 +112,9 @@ TEST_CASE("a basis whose decomposition fails is kept, with its order") {
     }
 }
 
-TEST_CASE("a symmetric product is the mirror image of its upper triangle to the bit, whatever its factors are") {
+TEST_CASE(
+    "on the CUDA device a symmetric product is the mirror image of its upper triangle to the bit, whatever its factors "
+    "are") {
     constexpr std::int64_t kSize = 300, kInner = 5;  // several panels of the emulated device
     Memory memory("");
     std::vector<float> a, b;

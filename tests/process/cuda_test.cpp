@@ -86,6 +86,28 @@ TEST_CASE("emulated GPUs: llama in bfloat16 with fewer key heads, the same bits 
     CHECK(train(run, 2, "matrix_fsdp", "devices=4,asynchronous=1,seed=2") == alone);
 }
 
+TEST_CASE("precision.deterministic = false: emulated GPUs learn as with true, the CPU computes the same bits") {
+    SmallRun run;
+    run.document()["train"]["steps"] = 3;
+    run.write();
+    const auto on_cpu = [&](const std::string& run_dir, const std::string& deterministic) {
+        const ProcessResult result =
+            run_on("devices=0", run.train("--set device=cpu --set precision.deterministic=" + deterministic +
+                                          " --set telemetry.run_dir=" + run.path(run_dir)));
+        INFO(result.output);
+        REQUIRE(result.exit_code == 0);
+        return outcome_of(run, run_dir);
+    };
+    CHECK(on_cpu("any_order", "false") == on_cpu("one_order", "true"));
+    const Outcome exact = train(run, 1, "matrix_fsdp", "devices=1");
+    run.document()["precision"]["deterministic"] = false;
+    run.write();
+    const Outcome fast = train(run, 1, "matrix_fsdp", "devices=1");
+    REQUIRE(fast.trajectory.size() == exact.trajectory.size());
+    CHECK(fast.trajectory.front() == exact.trajectory.front());
+    CHECK(fast.trajectory.back() != fast.trajectory.front());
+}
+
 TEST_CASE("device = auto takes GPUs where every rank sees one, and the file of the run says so") {
     const SmallRun run;
     const ProcessResult result = run_on("devices=1", run.train("--set train.steps=1"));
@@ -120,6 +142,9 @@ TEST_CASE("launch lines that do not fit the GPUs are refused with one message an
         {"devices=2", "--set parallel.collectives.reduce=direct", 2,
          "config: parallel.collectives.reduce = direct: NCCL, which device = cuda needs on several ranks, cannot run "
          "it; use grouped or auto"},
+        {"devices=0", "--set device=cpu --set parallel.collectives.gather=broadcast", 2,
+         "config: parallel.collectives.gather = broadcast: only NCCL broadcasts, and device = cpu; use device = cuda, "
+         "or gather = auto"},
     };
     for (const Refusal& refusal : refusals) {
         const ProcessResult result =

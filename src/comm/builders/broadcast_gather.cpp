@@ -13,14 +13,8 @@ namespace mfsdp::comm {
 
 TransferSchedule build_broadcast_gather(const Movement& movement, int rank, const BuildOptions& options) {
     check_movement(movement, rank);
-    const bool nothing_wanted = std::all_of(movement.to.pieces.begin(), movement.to.pieces.end(),
-                                            [](const std::vector<Piece>& pieces) { return pieces.empty(); });
-    if (nothing_wanted) return {movement.name, {}, 0};
-    if (!ring_applies(movement)) {
-        throw ConfigError("comm: the broadcast gather cannot serve '" + movement.name +
-                          "': it needs one holder per element and ranks that want all they do not hold; use the direct "
-                          "gather");
-    }
+    if (nothing_wanted(movement)) return {movement.name, {}, 0};
+    require_ring(movement, "broadcast");
     const std::int64_t chunk = chunk_elements(movement, options);
     const std::vector<std::int64_t> cuts = layout_cuts(movement);
     const std::vector<Piece> held = coalesce(movement.from.pieces[static_cast<std::size_t>(rank)]);

@@ -3,6 +3,7 @@
 #include "mfsdp/comm/transfer_schedule.h"
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace mfsdp::comm {
@@ -11,6 +12,12 @@ namespace mfsdp::comm {
 
 /// Whether the ring serves a movement: a gather, each element held by one rank, every rank wanting all that it lacks.
 [[nodiscard]] bool ring_applies(const Movement& movement);
+
+/// No rank wants anything: what is replicated is not gathered.
+[[nodiscard]] bool nothing_wanted(const Movement& movement);
+
+/// ConfigError that names the gather unless the ring serves the movement.
+void require_ring(const Movement& movement, std::string_view gather);
 
 /// Group offsets at which any rank's layout breaks, sorted: between two of them a chunk lies in one piece on every
 /// rank.

@@ -5,6 +5,7 @@
 #include "ring.h"
 
 #include <algorithm>
+#include <string>
 
 // Rank r receives from r-1 the chunks of origin r-1, then those of origin r-2, and so on to origin r+1; it sends to r+1
 // its own chunks and then forwards what it received, except what came from r+1. Receive k stands in round k; a send
@@ -48,6 +49,18 @@ bool ring_applies(const Movement& movement) {
     return true;
 }
 
+bool nothing_wanted(const Movement& movement) {
+    return std::all_of(movement.to.pieces.begin(), movement.to.pieces.end(),
+                       [](const std::vector<Piece>& pieces) { return pieces.empty(); });
+}
+
+void require_ring(const Movement& movement, std::string_view gather) {
+    if (ring_applies(movement)) return;
+    throw ConfigError("comm: the " + std::string(gather) + " gather cannot serve '" + movement.name +
+                      "': it needs one holder per element and ranks that want all they do not hold; use the direct "
+                      "gather");
+}
+
 std::vector<std::int64_t> layout_cuts(const Movement& movement) {
     std::vector<std::int64_t> cuts;
     for (const auto* arrangement : {&movement.from, &movement.to}) {
@@ -71,14 +84,8 @@ std::int64_t place_of(const std::vector<Piece>& pieces, const Piece& chunk) {
 
 TransferSchedule build_ring_gather(const Movement& movement, int rank, const BuildOptions& options) {
     check_movement(movement, rank);
-    const bool nothing_wanted = std::all_of(movement.to.pieces.begin(), movement.to.pieces.end(),
-                                            [](const std::vector<Piece>& pieces) { return pieces.empty(); });
-    if (nothing_wanted) return {movement.name, {}, 0};  // replicated weights, say, whoever holds them
-    if (!ring_applies(movement)) {
-        throw ConfigError("comm: the ring gather cannot serve '" + movement.name +
-                          "': it needs one holder per element and ranks that want all they do not hold; use the direct "
-                          "gather");
-    }
+    if (nothing_wanted(movement)) return {movement.name, {}, 0};  // replicated weights, say, whoever holds them
+    require_ring(movement, "ring");
     const std::int64_t chunk = chunk_elements(movement, options);
     const std::vector<std::int64_t> cuts = layout_cuts(movement);
     const std::vector<Piece> held = coalesce(movement.from.pieces[at(rank)]);

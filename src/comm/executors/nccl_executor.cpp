@@ -14,7 +14,7 @@ std::unique_ptr<Executor> make_nccl_executor(Communicator& communicator, device:
         throw ConfigError(
             "comm: the CUDA backend was built without NCCL and serves one rank; build where NCCL is installed");
     }
-    return std::unique_ptr<Executor>(module.make_nccl_executor(communicator, device, options));
+    return module.make_nccl_executor(communicator, device, options);
 }
 
 }  // namespace mfsdp::comm

@@ -255,8 +255,9 @@ class NcclExecutor final : public Executor {
 
 }  // namespace
 
-Executor* make_executor(Communicator& communicator, device::Device& device, const NcclExecutorOptions& options) {
-    return new NcclExecutor(communicator, device, options);
+std::unique_ptr<Executor> make_executor(Communicator& communicator, device::Device& device,
+                                        const NcclExecutorOptions& options) {
+    return std::make_unique<NcclExecutor>(communicator, device, options);
 }
 
 }  // namespace mfsdp::comm::nccl

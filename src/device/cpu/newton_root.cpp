@@ -3,6 +3,7 @@
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/pieces.h"
+#include "device/ops/newton_limits.h"
 
 #include <algorithm>
 #include <array>
@@ -14,12 +15,6 @@
 namespace mfsdp::device::cpu {
 
 namespace {
-
-constexpr int kRounds = 100;
-constexpr int kPowerSteps = 100;
-constexpr double kConverged = 1e-6;
-constexpr double kUseless = 0.1;
-constexpr double kGrowth = 1.2;
 
 /// a . b in double: eight sums that the processor adds side by side, whose order is fixed.
 double dot(const float* a, const float* b, std::int64_t count) {
@@ -72,7 +67,7 @@ class NewtonIteration {
         if (context_.solver_fault != SolverFault::none) return TaskStatus::failed;
         start();
         const double error = iterate();
-        if (!(error <= kUseless)) return TaskStatus::failed;
+        if (!(error <= kNewtonUseless)) return TaskStatus::failed;
         const auto back = static_cast<float>(std::pow(largest_ * operation_.factor_scale, -1.0 / p()));
         if (!std::isfinite(back)) return TaskStatus::failed;
         float* const root = data(operation_.root);
@@ -183,10 +178,10 @@ class NewtonIteration {
     /// Until the error is small or grows; gives the error of the X that is kept.
     [[nodiscard]] double iterate() {
         double last = error();
-        for (int round = 0; round < kRounds && last >= kConverged; ++round) {
+        for (int round = 0; round < kNewtonRounds && last >= kNewtonConverged; ++round) {
             one_round();
             const double now = error();
-            if (!(now <= kGrowth * last)) {
+            if (!(now <= kNewtonGrowth * last)) {
                 std::swap(x_, previous_x_);
                 return last;
             }

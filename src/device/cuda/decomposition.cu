@@ -16,8 +16,6 @@ namespace mfsdp::device::cuda {
 
 namespace {
 
-[[nodiscard]] Grid grid_of(std::int64_t count) { return {static_cast<unsigned>(pieces_of(count, kThreads)), kThreads}; }
-
 [[nodiscard]] Tensor matrix(float* address, std::int64_t n) {
     return Tensor::dense(reinterpret_cast<std::byte*>(address), DType::float32, {n, n});
 }
@@ -111,8 +109,6 @@ struct BasisTask {
     SolverState* state;
 };
 
-__global__ void reset_kernel(SolverState* state) { *state = {}; }
-
 /// energies[j] = basis[:, j] . product[:, j], and whether the product is zero and all energies are finite.
 __global__ void __launch_bounds__(kThreads) energies_kernel(BasisTask task) {
     const std::int64_t n = task.n, column = global_index();
@@ -183,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) write_new_basis_kernel(BasisTask tas
 
 void renew_basis(const Context& context, const BasisTask& task) {
     const std::int64_t n = task.n;
-    launch_kernel(reset_kernel, Grid{1, 1}, context.stream, task.state);
+    reset_state(context, task.state);
     launch_kernel(energies_kernel, grid_of(n), context.stream, task);
     launch_kernel(order_kernel, grid_of(n), context.stream, task);
     launch_kernel(write_columns_kernel, grid_of(n * n), context.stream, task);

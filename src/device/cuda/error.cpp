@@ -15,6 +15,15 @@ std::string sentence(const char* call, const char* file, int line, const char* t
            ")";
 }
 
+template <class Status>
+void report_any(Status status, const char* call, const char* file, int line) noexcept {
+    try {
+        check(status, call, file, line);
+    } catch (const std::exception& failure) {
+        std::cerr << failure.what() << '\n';
+    }
+}
+
 }  // namespace
 
 void check(cudaError_t status, const char* call, const char* file, int line) {
@@ -29,20 +38,22 @@ void check(cublasStatus_t status, const char* call, const char* file, int line) 
     throw DeviceError(sentence(call, file, line, cublasLtGetStatusString(status), cublasLtGetStatusName(status)));
 }
 
+void check(cusolverStatus_t status, const char* call, const char* file, int line) {
+    if (status == CUSOLVER_STATUS_SUCCESS) return;
+    const std::string number = std::to_string(static_cast<int>(status));
+    throw DeviceError(sentence(call, file, line, "cuSOLVER gives no reason", ("status " + number).c_str()));
+}
+
 void report(cudaError_t status, const char* call, const char* file, int line) noexcept {
-    try {
-        check(status, call, file, line);
-    } catch (const std::exception& failure) {
-        std::cerr << failure.what() << '\n';
-    }
+    report_any(status, call, file, line);
 }
 
 void report(cublasStatus_t status, const char* call, const char* file, int line) noexcept {
-    try {
-        check(status, call, file, line);
-    } catch (const std::exception& failure) {
-        std::cerr << failure.what() << '\n';
-    }
+    report_any(status, call, file, line);
+}
+
+void report(cusolverStatus_t status, const char* call, const char* file, int line) noexcept {
+    report_any(status, call, file, line);
 }
 
 }  // namespace mfsdp::device::cuda

@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <cusolverDn.h>
 
 namespace mfsdp::device::cuda {
 
@@ -9,9 +10,12 @@ namespace mfsdp::device::cuda {
 /// out is an OutOfMemoryError.
 void check(cudaError_t status, const char* call, const char* file, int line);
 void check(cublasStatus_t status, const char* call, const char* file, int line);
+/// cuSOLVER has no texts: its number stands for one.
+void check(cusolverStatus_t status, const char* call, const char* file, int line);
 /// For destructors: the same sentence on stderr.
 void report(cudaError_t status, const char* call, const char* file, int line) noexcept;
 void report(cublasStatus_t status, const char* call, const char* file, int line) noexcept;
+void report(cusolverStatus_t status, const char* call, const char* file, int line) noexcept;
 
 }  // namespace mfsdp::device::cuda
 

@@ -33,8 +33,8 @@ template <class T>
     return reinterpret_cast<T*>(tensor.data);
 }
 
-// One function for each operation of the table, in src/device/cuda/<file of the operation's header>.cu. Arguments have
-// been checked. It issues its work to the stream and returns; nothing is launched for empty results.
+// One function for each operation of the table, usually in src/device/cuda/<file of the operation's header>.cu.
+// Arguments have been checked. It issues its work to the stream and returns; nothing is launched for empty results.
 void run(const Context& context, const Matmul& operation);
 void run(const Context& context, const Fill& operation);
 void run(const Context& context, const Copy& operation);

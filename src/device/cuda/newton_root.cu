@@ -6,6 +6,7 @@
 #include "device/cuda/square_sums.h"
 #include "device/cuda/symmetric_solver.h"
 #include "device/cuda/vectors.h"
+#include "device/ops/newton_limits.h"
 
 #include <cmath>
 #include <utility>
@@ -14,16 +15,7 @@ namespace mfsdp::device::cuda {
 
 namespace {
 
-constexpr int kRounds = 100;
-constexpr int kPowerSteps = 100;
-constexpr double kConverged = 1e-6;
-constexpr double kUseless = 0.1;
-constexpr double kGrowth = 1.2;
 constexpr int kSumThreads = 1024;
-
-[[nodiscard]] Grid grid_of(std::int64_t count) { return {static_cast<unsigned>(pieces_of(count, kThreads)), kThreads}; }
-
-__global__ void reset_kernel(SolverState* state) { *state = {}; }
 
 /// y = (factor + factor^T) / 2, and the largest of its absolute values.
 __global__ void __launch_bounds__(kThreads)
@@ -178,7 +170,7 @@ class NewtonIteration {
         if (status != TaskStatus::done) return status;
         start();
         const double error = iterate();
-        if (!(error <= kUseless)) return TaskStatus::failed;
+        if (!(error <= kNewtonUseless)) return TaskStatus::failed;
         const auto back = static_cast<float>(std::pow(largest_ * operation_.factor_scale, -1.0 / p()));
         if (!std::isfinite(back)) return TaskStatus::failed;
         launch_kernel(write_root_kernel, grid_of(count_), context_.stream, data<float>(operation_.root),
@@ -205,7 +197,7 @@ class NewtonIteration {
 
     [[nodiscard]] SolverState* new_state() const {
         auto* const state = reinterpret_cast<SolverState*>(context_.scratch.reserve(sizeof(SolverState)));
-        launch_kernel(reset_kernel, Grid{1, 1}, context_.stream, state);
+        reset_state(context_, state);
         return state;
     }
 
@@ -271,10 +263,10 @@ class NewtonIteration {
     /// Until the error is small or grows; gives the error of the X that is kept.
     [[nodiscard]] double iterate() {
         double last = error();
-        for (int round = 0; round < kRounds && last >= kConverged; ++round) {
+        for (int round = 0; round < kNewtonRounds && last >= kNewtonConverged; ++round) {
             one_round();
             const double now = error();
-            if (!(now <= kGrowth * last)) {
+            if (!(now <= kNewtonGrowth * last)) {
                 std::swap(x_, previous_x_);
                 return last;
             }

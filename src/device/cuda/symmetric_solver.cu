@@ -109,13 +109,15 @@ __global__ void reset_test_kernel(SolverState* state) {
     state->residual = state->size = 0.0;
 }
 
-[[nodiscard]] Grid grid_of(std::int64_t count) { return {static_cast<unsigned>(pieces_of(count, kThreads)), kThreads}; }
-
 [[nodiscard]] Tensor matrix(float* address, std::int64_t rows, std::int64_t columns) {
     return Tensor::dense(reinterpret_cast<std::byte*>(address), DType::float32, {rows, columns});
 }
 
 }  // namespace
+
+void reset_state(const Context& context, SolverState* state) {
+    launch_kernel(reset_kernel, Grid{1, 1}, context.stream, state);
+}
 
 void check_rows_orthonormal(const Context& context, std::int64_t n, float* rows, float* work, SolverState* state) {
     const Tensor all = matrix(rows, n, n);
@@ -139,7 +141,7 @@ SymmetricSolver::SymmetricSolver(const Context& context, std::int64_t n, const f
 }
 
 void SymmetricSolver::start() const {
-    launch_kernel(reset_kernel, Grid{1, 1}, context_.stream, state_);
+    reset_state(context_, state_);
     launch_kernel(scan_kernel, grid_of(n_ * n_), context_.stream, state_, factor_, n_);
 }
 

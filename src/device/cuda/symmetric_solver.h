@@ -10,7 +10,7 @@
 
 namespace mfsdp::device::cuda {
 
-/// What the kernels of one decomposition find out; lies at the beginning of its part of the workspace.
+/// What the kernels of one decomposition find out; lies in the workspace or in scratch, as who makes it says.
 struct SolverState {
     int largest_bits = 0;    ///< of the largest absolute value, a float >= 0: such bits are ordered like the floats
     int not_finite = 0;      ///< an infinity or NaN was met
@@ -33,6 +33,9 @@ inline constexpr float kSolverTolerance = 1e-4F;
                           sqrt(state.residual) < static_cast<double>(kSolverTolerance) * sqrt(state.size);
     return accepted ? TaskStatus::done : TaskStatus::failed;
 }
+
+/// Begins a state anew.
+void reset_state(const Context& context, SolverState* state);
 
 /// Rows of a Gram matrix that are tested at a time.
 inline constexpr std::int64_t kTestRows = 240;

@@ -171,6 +171,11 @@ struct Extent {
     }
 };
 
+/// A thread for each of `count` elements.
+[[nodiscard]] inline Grid grid_of(std::int64_t count) {
+    return {static_cast<unsigned>(pieces_of(count, kThreads)), kThreads};
+}
+
 /// Elements of one access: 16 bytes of the widest type.
 template <class... T>
 inline constexpr int kLanesOf = 16 / static_cast<int>(std::max({sizeof(T)...}));

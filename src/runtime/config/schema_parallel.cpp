@@ -42,8 +42,8 @@ std::vector<KeyRow> parallel_and_precision_keys() {
         planner_weight("parallel.planner.weights.flops")
             .meaning("a rank's load is max(bytes x share of bytes, flops x share of FLOPs)"),
         owning(name("parallel.collectives.gather", "\"auto\"")
-                   .meaning(
-                       "auto: the cheaper of direct and ring by the link costs, for each group; broadcast: NCCL's own")
+                   .meaning("auto: the cheaper of direct and ring by the link costs, for each group; broadcast: NCCL's "
+                            "own, with device = cuda")
                    .names({"auto", "direct", "ring", "broadcast"}, {"scatter_allgather", "hierarchical"})),
         name("parallel.collectives.reduce", "\"auto\"")
             .meaning(

@@ -160,7 +160,8 @@ RunPlan make_run_plan(const TrainConfig& config, std::vector<int> node_of_rank) 
     engine.store.gather = config.parallel.collectives.gather;
     engine.store.reduce = sum_algorithm(config, run.mesh.ranks());
     if (engine.store.gather == comm::GatherAlgorithm::broadcast && config.device != DeviceChoice::cuda) {
-        throw ConfigError("config: parallel.collectives.gather = broadcast: only NCCL broadcasts; needs device = cuda");
+        throw ConfigError("config: parallel.collectives.gather = broadcast: only NCCL broadcasts, and device = " +
+                          std::string(name(config.device)) + "; use device = cuda, or gather = auto");
     }
     engine.store.build.chunk_bytes = config.parallel.collectives.chunk_bytes;
     if (const auto& file = config.parallel.calibration) {
