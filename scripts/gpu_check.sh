@@ -68,7 +68,12 @@ for name in ("nvidia.cudnn", "nvidia.nccl", "nvidia.cu13"):
 END
 )
 
+# cuDNN compiles its engines by the toolkit's NVRTC, which it looks for as the loader does.
+toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+export LD_LIBRARY_PATH="$toolkit/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
 : >"$output/checks.tsv"
+rm -f "$output"/{operations,report}.json "$output"/{step,optimizer,torch}_*.json
 # check NAME SECONDS COMMAND...: runs it into a log, notes how it ended and how long it took. Never fails itself.
 check() {
     local name=$1 limit=$2 log=$output/$1.log begin=$SECONDS code=0
@@ -108,9 +113,11 @@ if wants build; then
         -DMFSDP_WITH_EMULATED_CUDA=OFF -DMFSDP_WARNINGS_AS_ERRORS=OFF >"$output/configure.log" 2>&1 ||
         fail 1 "cmake failed, see $output/configure.log"
     grep -E '^-- (CUDA|NCCL|cuDNN) not found' "$output/configure.log" || true
+    ! grep -q '^-- CUDA not found' "$output/configure.log" ||
+        fail 1 "CMake cannot use nvcc (is the host's compiler too new for it?), see $output/configure.log"
     cmake --build "$build_folder" --parallel "$(nproc)" \
         --target mfsdp_cuda mfsdp-train mfsdp-bench device_tests model_tests runtime_tests >"$output/build.log" 2>&1 || {
-        grep -m 20 -A 5 -E 'error|FAILED' "$output/build.log" >&2
+        grep -m 20 -A 5 -E 'error|FAILED|\*\*\*' "$output/build.log" >&2 || tail -n 20 "$output/build.log" >&2
         fail 1 "the build failed, see $output/build.log"
     }
     printf 'build\t0\t%s\n' "$((SECONDS - begin))" >>"$output/checks.tsv"
@@ -127,6 +134,7 @@ train_small() {
 
 if wants tests; then
     say "tests"
+    rm -rf "$output/runs"  # a run in an old folder would go on in its files
     check_tests operations_agree 240 device_tests "*on the GPU*"
     check_tests golden_models 120 model_tests "golden models on a GPU*"
     check_tests golden_trajectories 120 runtime_tests "*golden trajectories on a GPU*"

@@ -92,6 +92,7 @@ struct Row {
     /// Gets the initial values and replaces those of the outputs.
     std::function<void(Values&)> reference;
     Tolerance tolerance;
+    std::optional<Tolerance> gpu_tolerance{};  ///< where a library of the GPU computes it with other roundings
     std::uint64_t seed = 1;
     bool empty_allowed = false;
 };

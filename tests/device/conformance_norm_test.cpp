@@ -297,6 +297,8 @@ std::vector<Row> norm_rows() {
     add_rms_norm_backward_row(rows, {70, 600}, {.value = kHalf});
     add_layer_norm_backward_row(rows, 1, 4104, {.accumulate = true});
     add_rms_norm_backward_row(rows, {1, 8200}, {.in_place = true});
+    // The most shared memory that a GPU's block has without asking.
+    add_rms_norm_backward_row(rows, {1, 12288}, {.value = kHalf});
     for (const Rectangle& size : {Rectangle{1, 5, 1}, Rectangle{5, 16, 3}, Rectangle{40, 33, 4}}) {
         for (const DType value : {kFloat, kHalf}) {
             for (const bool in_place : {false, true}) {

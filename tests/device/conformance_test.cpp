@@ -221,12 +221,13 @@ Outcome execute(Device& device, const Row& row, const Values& initial, Placing p
 }
 
 /// Compares one outcome with the reference; gives the number of elements compared.
-std::size_t check_outcome(const Row& row, const Outcome& outcome, const Values& expected) {
+std::size_t check_outcome(const Row& row, const Outcome& outcome, const Values& expected, bool on_gpu) {
     std::size_t compared = 0;
     for (std::size_t i = 0; i < row.arguments.size(); ++i) {
         if (row.arguments[i].access == Access::read) continue;
         INFO("output " << row.arguments[i].name);
-        const Tolerance tolerance = row.arguments[i].tolerance.value_or(row.tolerance);
+        Tolerance tolerance = row.arguments[i].tolerance.value_or(row.tolerance);
+        if (on_gpu && row.gpu_tolerance) tolerance = *row.gpu_tolerance;
         CHECK(disagreement(outcome.values[i], expected[i], tolerance, row.arguments[i].dtype) == "");
         compared += expected[i].size();
     }
@@ -239,7 +240,7 @@ void check_row(const Backend& backend, std::span<const std::unique_ptr<Device>> 
     Values expected = initial;
     row.reference(expected);
     const Outcome first = execute(*devices.front(), row, initial, {});
-    const std::size_t compared = check_outcome(row, first, expected);
+    const std::size_t compared = check_outcome(row, first, expected, backend.name == "cuda");
     CHECK((compared > 0 || row.empty_allowed));
     for (std::size_t d = 0; d < devices.size(); ++d) {
         for (const Placing placing :

@@ -3,6 +3,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/event.h"
 
+#include "comm/nccl/error.h"
 #include "comm/nccl/lane.h"
 #include "comm/nccl/meeting.h"
 #include "comm/nccl/owned_communicator.h"
@@ -10,8 +11,10 @@
 #include "device/cuda/error.h"
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -166,7 +169,24 @@ class NcclExecutor final : public Executor {
         if (failure_) return;
         failure_ = failure;
         device_.fail(failure);
-        for (OwnedCommunicator& communicator : communicators_) communicator.abort();
+        abort_communicators();
+    }
+
+    /// As one group: the end of one waits for the GPU, where the other's kernels must be told to end too. Should it
+    /// hang all the same, the process ends.
+    void abort_communicators() noexcept {
+        std::promise<void> ended;
+        std::thread aborting([&] {
+            MFSDP_CUDA_NOTHROW(cudaSetDevice(ordinal_));
+            MFSDP_NCCL_NOTHROW(ncclGroupStart());
+            for (OwnedCommunicator& communicator : communicators_) communicator.abort();
+            MFSDP_NCCL_NOTHROW(ncclGroupEnd());
+            ended.set_value();
+        });
+        if (ended.get_future().wait_for(std::chrono::duration<double>(kFinishSeconds)) != std::future_status::ready) {
+            options_.give_up("comm: NCCL's communicators do not end on rank " + std::to_string(rank_));
+        }
+        aborting.join();
     }
 
     [[nodiscard]] bool all_ended() noexcept {

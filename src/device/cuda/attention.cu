@@ -581,9 +581,11 @@ void backward(const Context& context, const AttentionBackward& operation) {
 
 void run(const Context& context, const AttentionForward& operation) {
     if (operation.out.count() == 0) return;
-    // The library keeps the largest scores to itself.
-    const bool may_be_fused = context.fused_attention != nullptr && !operation.max_logits.defined();
-    if (may_be_fused && context.fused_attention->forward(context, operation)) return;
+    if (context.fused_attention != nullptr && operation.max_logits.defined()) {
+        context.fused_attention->forgo(operation, "cuDNN keeps the largest scores, which QK-clip needs, to itself");
+    } else if (context.fused_attention != nullptr && context.fused_attention->forward(context, operation)) {
+        return;
+    }
     with_value_type(operation.out.dtype, [&](auto type) { forward<ElementOf<decltype(type)>>(context, operation); });
 }
 

@@ -222,6 +222,11 @@ bool is_deterministic(const Descriptor& configuration) {
     return std::find(notes.begin(), end, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == end;
 }
 
+/// One of the statuses of what the library does not support.
+bool is_refusal(cudnnStatus_t status) {
+    return status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR;
+}
+
 void append_candidates(const Descriptor& graph, const Target& target, cudnnBackendHeurMode_t mode,
                        std::vector<Candidate>& all) {
     Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -230,7 +235,7 @@ void append_candidates(const Descriptor& graph, const Target& target, cudnnBacke
     if (target.properties != nullptr) heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties->get());
     // No engine at all is an answer.
     const cudnnStatus_t status = heuristic.try_finalize();
-    if (status == CUDNN_STATUS_NOT_SUPPORTED) return;
+    if (is_refusal(status)) return;
     MFSDP_CUDNN(status);
     std::vector<Descriptor> configurations;
     std::vector<cudnnBackendDescriptor_t> places;
@@ -271,9 +276,8 @@ std::optional<Plan> make_plan(Descriptor graph, const Target& target, bool deter
         if (status == CUDNN_STATUS_SUCCESS) {
             return Plan(std::move(graph), std::move(candidate.configuration), std::move(plan));
         }
-        // A configuration that turns out not to be supported is passed over; anything else is a failure.
-        const bool refused = status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR;
-        if (!refused) MFSDP_CUDNN(status);
+        // On a GPU whatever fails is passed over: another configuration may be built, and our own kernels always can.
+        if (!is_refusal(status) && target.properties != nullptr) MFSDP_CUDNN(status);
     }
     return std::nullopt;
 }

@@ -19,6 +19,8 @@ class FusedAttention {
     /// False, and nothing is issued, if the library does not take this shape.
     [[nodiscard]] virtual bool forward(const Context& context, const AttentionForward& operation) = 0;
     [[nodiscard]] virtual bool backward(const Context& context, const AttentionBackward& operation) = 0;
+    /// Notes that this shape is computed by our own kernels, and why.
+    virtual void forgo(const AttentionForward& operation, const char* reason) = 0;
     /// "cuDNN 9.19.0".
     [[nodiscard]] virtual std::string description() const = 0;
     /// See Device::remarks: what was declined so far.

@@ -46,8 +46,9 @@
 namespace mfsdp::device::cuda {
 
 inline constexpr int kWarpSize = 32;
-/// Blocks may have more shared memory than this only after asking for it, which launch_kernel does.
-inline constexpr std::size_t kPlainSharedBytes = 48 * 1024;
+/// Blocks may have 48 KiB of shared memory without asking for it, which launch_kernel does for more. Kernels have a few
+/// hundred bytes of their own beside what a launch names.
+inline constexpr std::size_t kPlainSharedBytes = 46 * 1024;
 
 /// How a kernel is launched. At most 2^31 - 1 blocks in x, 65535 in y and z; at most 1024 threads in a block.
 struct Grid {

@@ -6,6 +6,7 @@
 #include "mfsdp/optim/shampoo.h"
 #include "mfsdp/optim/soap.h"
 #include "mfsdp/runtime/config/link_calibration.h"
+#include "mfsdp/runtime/config/names.h"
 #include "mfsdp/runtime/config/parse_config.h"
 
 #include <algorithm>
