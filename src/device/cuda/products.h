@@ -21,7 +21,7 @@ struct ProductShape {
     bool bias = false;  ///< of the type of out
     bool gelu = false;  ///< of out, into a matrix of its type
     DType factors = DType::float32, out = DType::float32;
-    auto operator<=>(const ProductShape&) const = default;
+    auto operator<=>(const ProductShape&) const = default;  // NOLINT(modernize-use-nullptr): there is none
 };
 
 /// How matrices lie in memory, in elements: they are row-major.
@@ -30,7 +30,7 @@ struct ProductLayout {
     std::int64_t row_stride_gelu = 0;  ///< where the shape has it; there are no batches then
     std::int64_t batch = 1;
     std::int64_t batch_stride_a = 0, batch_stride_b = 0, batch_stride_out = 0;
-    auto operator<=>(const ProductLayout&) const = default;
+    auto operator<=>(const ProductLayout&) const = default;  // NOLINT(modernize-use-nullptr): there is none
 };
 
 /// Largest power of two up to 16 that divides the bytes of a dense row: rows and matrices of a product begin on
@@ -80,7 +80,7 @@ class Products {
     struct Key {
         ProductShape shape;
         ProductLayout layout;
-        auto operator<=>(const Key&) const = default;
+        auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is none
     };
 
     [[nodiscard]] Algorithm ask_heuristics(const ProductShape& shape);
