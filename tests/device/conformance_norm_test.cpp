@@ -290,6 +290,7 @@ std::vector<Row> norm_rows() {
         }
     }
     add_residual_rows(rows, 2, 16500, {});
+    add_residual_rows(rows, 2, 16500, {.in_place = true});
     // Rows that take several vectors of each thread of a GPU's block, and some that none of its blocks can keep.
     add_layer_norm_row(rows, 2, 16500, {});
     add_rms_norm_row(rows, {2, 16500}, {.in_place = true});

@@ -58,6 +58,33 @@ void with_held(int held, const Body& body) {
     body(std::integral_constant<int, kMost>{});
 }
 
+/// Calls body(i, column, lanes) for the thread's vectors of a row, lanes being the elements before the row's end.
+template <int kLanes, int kHeld, class Body>
+__device__ inline void for_row_vectors(std::int64_t columns, const Body& body) {
+    const auto visit = [&](int i) {
+        const std::int64_t column = (static_cast<std::int64_t>(i) * blockDim.x + threadIdx.x) * kLanes;
+        if (column >= columns) return false;
+        body(i, column, columns - column < kLanes ? static_cast<int>(columns - column) : kLanes);
+        return true;
+    };
+    if constexpr (kHeld > 0) {
+        MFSDP_UNROLL
+        for (int i = 0; i < kHeld; ++i) visit(i);
+    } else {
+        for (int i = 0; visit(i); ++i) {
+        }
+    }
+}
+
+template <class T, int N>
+__device__ inline void store_row_vector(T* target, const Floats<N>& values, int lanes, bool aligned) {
+    if (aligned) return store(target, values);
+    MFSDP_UNROLL
+    for (int lane = 0; lane < N; ++lane) {
+        if (lane < lanes) target[lane] = rounded<T>(values.lane[lane]);
+    }
+}
+
 /// The vectors of one row that are the calling thread's: kept in registers, or read whenever they are asked for.
 template <class T, int kHeld>
 class RowPart {
@@ -90,6 +117,20 @@ class RowPart {
         }
     }
 
+    /// Adds another row, rounds to the type of values, and writes the sum, which this then is.
+    __device__ void add(const T* other, T* sum) {
+        const RowPart<T, 0> added(other, columns_, aligned_);
+        for_row_vectors<kLanes, kHeld>(columns_, [&](int i, std::int64_t column, int lanes) {
+            Floats<kLanes> values = (*this)[i];
+            const Floats<kLanes> others = added[i];
+            MFSDP_UNROLL
+            for (int lane = 0; lane < kLanes; ++lane) values.lane[lane] += others.lane[lane];
+            if constexpr (kHeld > 0) held_[i] = packed<T>(values);
+            store_row_vector(sum + column, values, lanes, aligned_);
+        });
+        row_ = sum;
+    }
+
     [[nodiscard]] __device__ static std::int64_t column_of(int i) {
         return (static_cast<std::int64_t>(i) * blockDim.x + threadIdx.x) * kLanes;
     }
@@ -110,33 +151,6 @@ class RowPart {
     Packed<T, kLanes> held_[kHeld > 0 ? kHeld : 1];
 };
 
-/// Calls body(i, column, lanes) for the thread's vectors of a row, lanes being the elements before the row's end.
-template <int kLanes, int kHeld, class Body>
-__device__ inline void for_row_vectors(std::int64_t columns, const Body& body) {
-    const auto visit = [&](int i) {
-        const std::int64_t column = (static_cast<std::int64_t>(i) * blockDim.x + threadIdx.x) * kLanes;
-        if (column >= columns) return false;
-        body(i, column, columns - column < kLanes ? static_cast<int>(columns - column) : kLanes);
-        return true;
-    };
-    if constexpr (kHeld > 0) {
-        MFSDP_UNROLL
-        for (int i = 0; i < kHeld; ++i) visit(i);
-    } else {
-        for (int i = 0; visit(i); ++i) {
-        }
-    }
-}
-
-template <class T, int N>
-__device__ inline void store_row_vector(T* target, const Floats<N>& values, int lanes, bool aligned) {
-    if (aligned) return store(target, values);
-    MFSDP_UNROLL
-    for (int lane = 0; lane < N; ++lane) {
-        if (lane < lanes) target[lane] = rounded<T>(values.lane[lane]);
-    }
-}
-
 template <class T>
 struct ForwardArguments {
     View<T> out;
@@ -153,22 +167,6 @@ struct ForwardArguments {
     View<T> sum;
 };
 
-/// Writes the row's sum with the residual stream; a thread later reads what it has written itself, from the caches.
-template <class T, int kHeld>
-__device__ inline void write_sum(const ForwardArguments<T>& arguments, std::int64_t row, std::int64_t columns) {
-    constexpr int kLanes = kLanesOf<T>;
-    const RowPart<T, kHeld> in(arguments.in.row(row), columns, arguments.aligned);
-    const RowPart<T, kHeld> residual(arguments.residual.row(row), columns, arguments.aligned);
-    T* const sum = arguments.sum.row(row);
-    for_row_vectors<kLanes, kHeld>(columns, [&](int i, std::int64_t column, int lanes) {
-        auto values = in[i];
-        const auto others = residual[i];
-        MFSDP_UNROLL
-        for (int lane = 0; lane < kLanes; ++lane) values.lane[lane] += others.lane[lane];
-        store_row_vector(sum + column, values, lanes, arguments.aligned);
-    });
-}
-
 /// LayerNorm, or RmsNorm if not kCentred: without mean and bias.
 template <class T, bool kCentred, int kHeld>
 __global__ void __launch_bounds__(kForward.threads) norm_forward_kernel(ForwardArguments<T> arguments) {
@@ -177,10 +175,9 @@ __global__ void __launch_bounds__(kForward.threads) norm_forward_kernel(ForwardA
     const std::int64_t columns = row < arguments.rows ? arguments.columns : 0;
     const bool aligned = arguments.aligned;
     const auto count = static_cast<float>(arguments.columns);
-    if (arguments.adds && columns > 0) write_sum<T, kHeld>(arguments, row, columns);
     const std::int64_t present = columns > 0 ? row : 0;
-    const T* const source = arguments.adds ? arguments.sum.row(present) : arguments.in.row(present);
-    const RowPart<T, kHeld> x(source, columns, aligned);
+    RowPart<T, kHeld> x(arguments.in.row(present), columns, aligned);
+    if (arguments.adds) x.add(arguments.residual.row(present), arguments.sum.row(present));
     float mean = 0.0F;
     if constexpr (kCentred) {
         float sum[1] = {0.0F};
