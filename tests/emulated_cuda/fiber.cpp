@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef __SANITIZE_THREAD__
@@ -67,7 +68,12 @@ struct Fiber::Stack {
         return context;
     }
     void deallocate(boost::context::stack_context& context) const {
-        munmap(static_cast<std::byte*>(context.sp) - context.size - kPageBytes, kStackBytes + kPageBytes);
+        std::byte* const memory = static_cast<std::byte*>(context.sp) - context.size - kPageBytes;
+#ifdef __SANITIZE_ADDRESS__
+        // What lies here next must not meet the marks of frames that were left for ever.
+        __asan_unpoison_memory_region(memory, kStackBytes + kPageBytes);
+#endif
+        munmap(memory, kStackBytes + kPageBytes);
     }
 };
 
