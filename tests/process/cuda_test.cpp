@@ -5,6 +5,8 @@
 #include "process/small_run.h"
 #include "support/catch.h"
 
+#include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,17 @@ struct Outcome {
 
 Outcome outcome_of(const SmallRun& run, const std::string& run_dir) {
     return {run.trajectory(run_dir), mfsdp::test::read_file(run.path(run_dir) + "/model/model.safetensors")};
+}
+
+/// Of every step of a run.
+std::vector<double> losses(const SmallRun& run, const std::string& run_dir) {
+    std::vector<double> values;
+    std::istringstream lines(mfsdp::test::read_file(run.path(run_dir) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+        const auto record = nlohmann::json::parse(line);
+        if (record.at("kind") == "train") values.push_back(record.at("loss").get<double>());
+    }
+    return values;
 }
 
 /// Trains on `ranks` ranks, alone without a launcher.
@@ -84,6 +97,36 @@ TEST_CASE("emulated GPUs: llama in bfloat16 with fewer key heads, the same bits 
         {"prefetch_units", 3}, {"prefetch_bytes", 12000}, {"collectives", {{"gather", "broadcast"}}}};
     run.write();
     CHECK(train(run, 2, "matrix_fsdp", "devices=4,asynchronous=1,seed=2") == alone);
+}
+
+TEST_CASE("emulated GPUs: Shampoo, SOAP and NorMuon follow the CPU, with the same bits on one rank and on three") {
+    SmallRun run;
+    run.document()["train"]["steps"] = 3;
+    const std::vector<std::string> optimizers = {R"({"name": "shampoo", "precondition_frequency": 1})",
+                                                 R"({"name": "soap", "precondition_frequency": 1})",
+                                                 R"({"name": "muon", "normuon": true})"};
+    for (const std::string& optimizer : optimizers) {
+        INFO(optimizer);
+        run.document()["optimizer"]["matrix"] = nlohmann::json::parse(optimizer);
+        run.write();
+        const ProcessResult cpu =
+            run_on("devices=0", run.train("--set device=cpu --set telemetry.run_dir=" + run.path("cpu")));
+        INFO(cpu.output);
+        REQUIRE(cpu.exit_code == 0);
+        const std::vector<double> expected = losses(run, "cpu");
+        const std::string run_dir = run.path("one");
+        const ProcessResult one =
+            run_on("devices=1", run.train("--set device=cuda --set telemetry.run_dir=" + run_dir));
+        INFO(one.output);
+        REQUIRE(one.exit_code == 0);
+        const std::vector<double> found = losses(run, "one");
+        REQUIRE(expected.size() == 3);
+        REQUIRE(found.size() == 3);
+        for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-3));
+        CHECK(train(run, 3, "matrix_fsdp", "devices=4,asynchronous=1") == outcome_of(run, "one"));
+        std::filesystem::remove_all(run.path("cpu"));
+        std::filesystem::remove_all(run.path("one"));
+    }
 }
 
 TEST_CASE("precision.deterministic = false: emulated GPUs learn as with true, the CPU computes the same bits") {
