@@ -12,7 +12,7 @@ import sys
 # Largest relative difference of a loss between CPU and GPU over the 30 steps of the small run. Sums have other orders on
 # the two; in bfloat16 a difference in the last bit of a weight grows with the steps.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
-# In nat per byte: the small run falls from about 5.5 by far more; less means that it does not learn.
+# In nat: a small run whose loss falls by less does not learn.
 LEARNED = 0.5
 
 
