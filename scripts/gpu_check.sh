@@ -14,7 +14,7 @@ usage: scripts/gpu_check.sh [--dependencies DIR] [--output DIR] [--build DIR] [-
     --compare-torch  adds the part torch: the same models trained by PyTorch (compiled, fused attention, same batch)
   Parts:
     build       the backend, its tests and the programs
-    tests       every operation against its reference, golden models and trajectories, CPU and GPU side by side,
+    tests       every operation against its reference, golden models, optimizers, trajectories, CPU and GPU side by side,
                 equal bits of repeated runs
     sanitizer   the operations' tests under compute-sanitizer memcheck
     operations  each operation's share of the measured bandwidth or of the peak of products
@@ -116,7 +116,7 @@ if wants build; then
     ! grep -q '^-- CUDA not found' "$output/configure.log" ||
         fail 1 "CMake cannot use nvcc (is the host's compiler too new for it?), see $output/configure.log"
     cmake --build "$build_folder" --parallel "$(nproc)" \
-        --target mfsdp_cuda mfsdp-train mfsdp-bench device_tests model_tests runtime_tests >"$output/build.log" 2>&1 || {
+        --target mfsdp_cuda mfsdp-train mfsdp-bench device_tests model_tests optim_tests runtime_tests >"$output/build.log" 2>&1 || {
         grep -m 20 -A 5 -E 'error|FAILED|\*\*\*' "$output/build.log" >&2 || tail -n 20 "$output/build.log" >&2
         fail 1 "the build failed, see $output/build.log"
     }
@@ -137,6 +137,7 @@ if wants tests; then
     rm -rf "$output/runs"  # a run in an old folder would go on in its files
     check_tests operations_agree 240 device_tests "*on the GPU*"
     check_tests golden_models 120 model_tests "golden models on a GPU*"
+    check_tests golden_optimizers 120 optim_tests "golden optimizers on a GPU*"
     check_tests golden_trajectories 120 runtime_tests "*golden trajectories on a GPU*"
     for type in float32 bfloat16; do
         train_small "cpu_$type" cpu "$type" 120

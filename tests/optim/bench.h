@@ -100,13 +100,14 @@ inline double error_of(const Matrix& got, const Exact& want) {
     return largest == 0.0 ? kInfinity : difference / largest;
 }
 
-/// A CPU device with a stream, memory and a workspace pool, for one test.
+/// A device with a stream, memory and a workspace pool, for one test; the CPU unless another one is given.
 class Bench {
   public:
-    explicit Bench(const device::CpuDeviceOptions& options = {}, std::int64_t workspace_bytes = std::int64_t{1} << 26)
-        : device_(device::make_cpu_device(options)),
-          stream_(device_->make_stream()),
-          workspace_(*device_, ledger_, device::MemoryCategory::workspace, workspace_bytes) {}
+    explicit Bench(const device::CpuDeviceOptions& options = {}, std::int64_t workspace_bytes = kWorkspaceBytes)
+        : Bench(workspace_bytes, device::make_cpu_device(options)) {}
+    [[nodiscard]] static Bench on(std::unique_ptr<device::Device> device) {
+        return Bench(kWorkspaceBytes, std::move(device));
+    }
     Bench(const Bench&) = delete;
     Bench& operator=(const Bench&) = delete;
     ~Bench() { stream_->synchronize(); }
@@ -158,6 +159,13 @@ class Bench {
     }
 
   private:
+    static constexpr std::int64_t kWorkspaceBytes = std::int64_t{1} << 26;
+
+    Bench(std::int64_t workspace_bytes, std::unique_ptr<device::Device> device)
+        : device_(std::move(device)),
+          stream_(device_->make_stream()),
+          workspace_(*device_, ledger_, device::MemoryCategory::workspace, workspace_bytes) {}
+
     device::MemoryLedger ledger_;
     std::unique_ptr<device::Device> device_;
     std::unique_ptr<device::Stream> stream_;

@@ -4,6 +4,7 @@
 #include "optim/golden_support.h"
 #include "optim/newton_schulz_reference.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +16,19 @@ using namespace mfsdp::optim::test;
 
 namespace {
 
+using mfsdp::test::MakeDevice;
 using nlohmann::json;
+
+/// Arrays that were compared, and how many of them lie beyond their tolerance.
+struct Outcome {
+    std::size_t compared = 0, failed = 0;
+
+    Outcome& operator+=(const Outcome& other) {
+        compared += other.compared;
+        failed += other.failed;
+        return *this;
+    }
+};
 
 Exact matrix_of(const json& rows) {
     Exact result(static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows.at(0).size()));
@@ -29,45 +42,42 @@ Exact matrix_of(const json& rows) {
 }
 
 /// The rule of the golden directory: max|got - want| <= tolerance * max|want|; an array of zeros is met exactly.
-bool compare(const json& test_case, const std::string& field, const json& want, const Matrix& got) {
+Outcome compare(const json& test_case, const std::string& field, const json& want, const Matrix& got) {
     const double tolerance = test_case.at("tolerance").at("fp32").at(field).get<double>();
     INFO("case " << test_case.at("name").get<std::string>() << ", field " << field << ", tolerance " << tolerance);
     const double error = error_of(got, matrix_of(want));
     CHECK(error <= tolerance);
-    return error <= tolerance;
+    return {.compared = 1, .failed = error <= tolerance ? std::size_t{0} : std::size_t{1}};
 }
 
 /// Compares every array of one expected step; at least one there must be.
-bool compare_step(const json& test_case, const json& want, const std::map<std::string, Matrix>& got) {
-    std::size_t compared = 0;
-    bool passed = true;
+Outcome compare_step(const json& test_case, const json& want, const std::map<std::string, Matrix>& got) {
+    Outcome outcome;
     for (const auto& [field, value] : want.items()) {
         if (!value.is_array()) continue;
         INFO("case " << test_case.at("name").get<std::string>() << ", field " << field);
         REQUIRE(got.count(field) == 1);
-        passed = compare(test_case, field, value, got.at(field)) && passed;
-        ++compared;
+        outcome += compare(test_case, field, value, got.at(field));
     }
-    REQUIRE(compared >= 1);
-    return passed;
+    REQUIRE(outcome.compared >= 1);
+    return outcome;
 }
 
-Matrix newton_schulz_of(const json& test_case, Hyperparameters values) {
+Matrix newton_schulz_of(Bench& bench, const json& test_case, Hyperparameters values) {
     const NewtonSchulzOptions options{.coefficient_type = take_table(values),
                                       .steps = values.take<std::int64_t>("muon_num_ns_steps"),
                                       .dtype = take_ns_dtype(values),
                                       .method = take_ns_method(values)};
     INFO(values.rest());
     REQUIRE(values.empty());
-    Bench bench({.threads = 2});
     const device::Tensor in = bench.upload(convert<float>(matrix_of(test_case.at("inputs").at("matrix"))));
     const device::Tensor out = bench.make(in.rows(), in.columns());
     newton_schulz(bench.stream(), bench.workspace(), out, in, options);
     return bench.download(out);
 }
 
-bool run_newton_schulz(const json& test_case) {
-    const Matrix got = newton_schulz_of(test_case, Hyperparameters(test_case.at("hyperparameters")));
+Outcome run_newton_schulz(Bench& bench, const json& test_case) {
+    const Matrix got = newton_schulz_of(bench, test_case, Hyperparameters(test_case.at("hyperparameters")));
     return compare_step(test_case, test_case.at("expected"), {{"matrix", got}});
 }
 
@@ -201,33 +211,33 @@ class GoldenMatrix {
 };
 
 template <class Options>
-bool run_matrix_optimizer(const json& test_case, const Rated<Options>& rated, MatrixOptimizer& optimizer) {
-    Bench bench({.threads = 2});
+Outcome run_matrix_optimizer(Bench& bench, const json& test_case, const Rated<Options>& rated,
+                             MatrixOptimizer& optimizer) {
     const json& inputs = test_case.at("inputs");
     GoldenMatrix matrix(bench, optimizer, inputs);
     const json& steps = test_case.at("expected").at("steps");
     REQUIRE(!steps.empty());
     REQUIRE(steps.size() <= inputs.at("gradients").size());
-    bool passed = true;
+    Outcome outcome;
     for (std::size_t k = 0; k < steps.size(); ++k) {
         matrix.step(convert<float>(matrix_of(inputs.at("gradients")[k])), rated.learning_rate, rated.weight_decay,
                     static_cast<std::int64_t>(k) + 1);
-        passed = compare_step(test_case, steps[k], matrix.fields()) && passed;
+        outcome += compare_step(test_case, steps[k], matrix.fields());
     }
-    return passed;
+    return outcome;
 }
 
 /// Runs a case with what `take` reads and `make` makes of its hyperparameters; none may be left over.
 template <class Take, class Make>
-bool run_with(const json& test_case, const Take& take, const Make& make) {
+Outcome run_with(Bench& bench, const json& test_case, const Take& take, const Make& make) {
     Hyperparameters values(test_case.at("hyperparameters"));
     const auto rated = take(values);
     INFO(values.rest());
     REQUIRE(values.empty());
-    return run_matrix_optimizer(test_case, rated, *make(rated.options));
+    return run_matrix_optimizer(bench, test_case, rated, *make(rated.options));
 }
 
-bool run_root(const json& test_case) {
+Outcome run_root(Bench& bench, const json& test_case) {
     Hyperparameters values(test_case.at("hyperparameters"));
     device::InverseRoots roots{.count = 1,
                                .workspace = {},
@@ -236,7 +246,6 @@ bool run_root(const json& test_case) {
                                .relative = take_epsilon_mode(values) == EpsilonMode::relative};
     INFO(values.rest());
     REQUIRE(values.empty());
-    Bench bench({.threads = 2});
     const device::Tensor factor = bench.upload(convert<float>(matrix_of(test_case.at("inputs").at("matrix"))));
     const device::Tensor root = bench.make(factor.rows(), factor.rows());
     const device::Tensor scratch = bench.make(1, device::InverseRoots::task_floats(factor.rows()));
@@ -247,12 +256,11 @@ bool run_root(const json& test_case) {
     return compare_step(test_case, test_case.at("expected"), {{"matrix", bench.download(root)}});
 }
 
-bool run_qk_clip(const json& test_case) {
+Outcome run_qk_clip(Bench& bench, const json& test_case) {
     Hyperparameters values(test_case.at("hyperparameters"));
     const auto threshold = values.take<double>("qk_clip_threshold"), alpha = values.take<double>("qk_clip_alpha");
     INFO(values.rest());
     REQUIRE(values.empty());
-    Bench bench({.threads = 2});
     const json& inputs = test_case.at("inputs");
     const device::Tensor query = bench.upload(convert<float>(matrix_of(inputs.at("query_weight"))));
     const device::Tensor key = bench.upload(convert<float>(matrix_of(inputs.at("key_weight"))));
@@ -274,19 +282,18 @@ bool run_qk_clip(const json& test_case) {
                         {{"query_weight", bench.download(query)}, {"key_weight", bench.download(key)}});
 }
 
-bool run_adamw(const json& test_case) {
+Outcome run_adamw(Bench& bench, const json& test_case) {
     Hyperparameters values(test_case.at("hyperparameters"));
     const Rated<AdamWOptions> rated = take_adamw(values);
     INFO(values.rest());
     REQUIRE(values.empty());
-    Bench bench({.threads = 2});
     const json& inputs = test_case.at("inputs");
     const device::Tensor weight = bench.upload(convert<float>(matrix_of(inputs.at("weight"))));
     const device::Tensor exp_avg = bench.zeros(weight.rows(), weight.columns());
     const device::Tensor exp_avg_sq = bench.zeros(weight.rows(), weight.columns());
     const json& steps = test_case.at("expected").at("steps");
     REQUIRE(!steps.empty());
-    bool passed = true;
+    Outcome outcome;
     REQUIRE(steps.size() <= inputs.at("gradients").size());
     for (std::size_t k = 0; k < steps.size(); ++k) {
         adamw_step(bench.stream(), rated.options,
@@ -297,25 +304,24 @@ bool run_adamw(const json& test_case) {
                     .learning_rate = rated.learning_rate,
                     .weight_decay = rated.weight_decay,
                     .step = static_cast<std::int64_t>(k) + 1});
-        passed = compare_step(test_case, steps[k],
-                              {{"weight", bench.download(weight)},
-                               {"exp_avg", bench.download(exp_avg)},
-                               {"exp_avg_sq", bench.download(exp_avg_sq)}}) &&
-                 passed;
+        outcome += compare_step(test_case, steps[k],
+                                {{"weight", bench.download(weight)},
+                                 {"exp_avg", bench.download(exp_avg)},
+                                 {"exp_avg_sq", bench.download(exp_avg_sq)}});
     }
-    return passed;
+    return outcome;
 }
 
-bool run(const json& test_case) {
+Outcome run(Bench& bench, const json& test_case) {
     const auto optimizer = test_case.at("optimizer").get<std::string>();
-    if (optimizer == "newton_schulz") return run_newton_schulz(test_case);
-    if (optimizer == "muon") return run_with(test_case, take_muon, make_muon);
-    if (optimizer == "shampoo") return run_with(test_case, take_shampoo, make_shampoo);
-    if (optimizer == "shampoo_root") return run_root(test_case);
-    if (optimizer == "soap") return run_with(test_case, take_soap, make_soap);
-    if (optimizer == "qk_clip") return run_qk_clip(test_case);
+    if (optimizer == "newton_schulz") return run_newton_schulz(bench, test_case);
+    if (optimizer == "muon") return run_with(bench, test_case, take_muon, make_muon);
+    if (optimizer == "shampoo") return run_with(bench, test_case, take_shampoo, make_shampoo);
+    if (optimizer == "shampoo_root") return run_root(bench, test_case);
+    if (optimizer == "soap") return run_with(bench, test_case, take_soap, make_soap);
+    if (optimizer == "qk_clip") return run_qk_clip(bench, test_case);
     REQUIRE(optimizer == "adamw");
-    return run_adamw(test_case);
+    return run_adamw(bench, test_case);
 }
 
 void print(const std::string& label, const std::map<std::string, int>& counts) {
@@ -328,22 +334,37 @@ void print(const std::string& label, const std::map<std::string, int>& counts) {
     std::cout << "golden optimizers: " << total << ' ' << label << (parts.empty() ? "" : " (" + parts + ")") << '\n';
 }
 
-}  // namespace
+/// The arrays that the cases of a file expect, counted without running any.
+std::size_t expected_arrays(const json& file) {
+    std::size_t count = 0;
+    for (const json& test_case : file.at("cases")) {
+        const json& expected = test_case.at("expected");
+        for (const json& step : expected.contains("steps") ? expected.at("steps") : json::array({expected})) {
+            count += static_cast<std::size_t>(
+                std::count_if(step.begin(), step.end(), [](const json& value) { return value.is_array(); }));
+        }
+    }
+    return count;
+}
 
-TEST_CASE("golden optimizers: every case of the file is met", "[optim][golden]") {
+void check_cases(Bench& bench) {
     const json file = read_json(golden_directory() / "optimizers.json");
     std::map<std::string, int> passed, failed;
+    Outcome total;
     for (const json& test_case : file.at("cases")) {
-        const auto optimizer = test_case.at("optimizer").get<std::string>();
-        ++(run(test_case) ? passed : failed)[optimizer];
+        const Outcome outcome = run(bench, test_case);
+        ++(outcome.failed == 0 ? passed : failed)[test_case.at("optimizer").get<std::string>()];
+        total += outcome;
     }
     print("cases passed", passed);
     print("failed", failed);
     CHECK(failed.empty());
     CHECK(passed.size() == 7);
+    CHECK(total.compared == expected_arrays(file));
+    CHECK(total.compared > 1000);
 }
 
-TEST_CASE("golden optimizers: Gram and 16-bit iterates stay near the directions of the file", "[optim][golden]") {
+void check_forms(Bench& bench) {
     struct Form {
         std::string dtype, method;
         double tolerance;  // of the difference's Frobenius norm
@@ -365,7 +386,7 @@ TEST_CASE("golden optimizers: Gram and 16-bit iterates stay near the directions 
             json values = test_case.at("hyperparameters");
             values["muon_ns_dtype"] = form.dtype;
             values["muon_ns_method"] = form.method;
-            Exact difference = convert<double>(newton_schulz_of(test_case, Hyperparameters(values)));
+            Exact difference = convert<double>(newton_schulz_of(bench, test_case, Hyperparameters(values)));
             for (std::size_t i = 0; i < want.values.size(); ++i) difference.values[i] -= want.values[i];
             INFO(name << " in " << form.dtype << ", " << form.method);
             CHECK(frobenius(difference) <= form.tolerance * frobenius(want));
@@ -374,6 +395,35 @@ TEST_CASE("golden optimizers: Gram and 16-bit iterates stay near the directions 
     }
     print("directions near", compared);
     REQUIRE(compared.size() == forms.size());
+}
+
+}  // namespace
+
+TEST_CASE("golden optimizers: every case of the file is met", "[optim][golden]") {
+    Bench bench({.threads = 2});
+    check_cases(bench);
+}
+
+TEST_CASE("golden optimizers: Gram and 16-bit iterates stay near the directions of the file", "[optim][golden]") {
+    Bench bench({.threads = 2});
+    check_forms(bench);
+}
+
+TEST_CASE("golden optimizers on the emulated CUDA device: every case, Gram and 16-bit iterates", "[optim][golden]") {
+    for (const MakeDevice& make :
+         mfsdp::test::emulated_cuda_devices({"asynchronous=0", "asynchronous=1,backwards=1"})) {
+        Bench bench = Bench::on(make());
+        check_cases(bench);
+        check_forms(bench);
+    }
+}
+
+TEST_CASE("golden optimizers on a GPU: every case, Gram and 16-bit iterates", "[optim][golden][cuda]") {
+    for (const MakeDevice& make : mfsdp::test::gpu_devices()) {
+        Bench bench = Bench::on(make());
+        check_cases(bench);
+        check_forms(bench);
+    }
 }
 
 TEST_CASE("golden optimizers: the coefficient tables are those of the file", "[optim][golden]") {

@@ -3,6 +3,7 @@
 #include "optim/bench.h"
 #include "optim/newton_schulz_reference.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 
 #include <cmath>
 #include <functional>
@@ -11,6 +12,8 @@
 using namespace mfsdp;
 using namespace mfsdp::optim;
 using namespace mfsdp::optim::test;
+using mfsdp::test::cpu_and_emulated_cuda;
+using mfsdp::test::NamedDevice;
 
 namespace {
 
@@ -193,7 +196,9 @@ TEST_CASE("A matrix times any factor from 1e-30 to 1e30 has the same direction",
 }
 
 TEST_CASE("The direction of the transpose is the transpose, of the negative the negative, bit for bit", "[optim]") {
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     for (const auto& [rows, columns] : kShapes) {
         const Matrix in = convert<float>(gaussian(rows, columns, 7 + static_cast<std::uint64_t>(rows)));
         for (const CoefficientType type : kTables) {
@@ -266,7 +271,9 @@ TEST_CASE("A matrix and its transpose are divided by one norm even where the ord
 }
 
 TEST_CASE("A matrix of one row or column is divided by its norm and scaled", "[optim]") {
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     Matrix row(1, 2);
     row.at(0, 0) = 3.0F;
     row.at(0, 1) = -4.0F;
@@ -278,7 +285,9 @@ TEST_CASE("A matrix of one row or column is divided by its norm and scaled", "[o
 }
 
 TEST_CASE("A zero matrix has the zero direction", "[optim]") {
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     for (const auto& [rows, columns] : kShapes) {
         for (const CoefficientType type : kTables) {
             const Matrix got = orthogonalise(bench, Matrix(rows, columns), type, 5);

@@ -3,6 +3,7 @@
 #include "device/jacobi.h"
 #include "optim/optimizer_run.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 #include "support/lapack.h"
 
 #include <cmath>
@@ -10,6 +11,8 @@
 using namespace mfsdp;
 using namespace mfsdp::optim;
 using namespace mfsdp::optim::test;
+using mfsdp::test::cpu_and_emulated_cuda;
+using mfsdp::test::NamedDevice;
 
 namespace {
 
@@ -149,22 +152,24 @@ TEST_CASE("Shampoo follows a plain double loop for every graft, for sums and ave
 
 TEST_CASE("One step of Shampoo without graft or ridge is the polar factor of the gradient, as in Muon", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     const auto shampoo =
         make_shampoo({.epsilon = 1e-12, .grafting = Grafting::none, .start_step = 1, .precondition_frequency = 1});
-    for (const std::int64_t columns : {8, 8}) {
-        const Exact gradient = gaussian(8, columns, 3);
-        OptimizerRun run(bench, *shampoo, Matrix(8, columns));
-        run.learning_rate = 1.0;
-        run.step(convert<float>(gradient));
-        const Exact polar = product(power(product(gradient, transposed(gradient)), -0.5, 0.0), gradient);
-        CHECK(error_of(run.weight(), scaled(polar, -1.0)) < 2e-4);
-    }
+    const Exact gradient = gaussian(8, 8, 3);
+    OptimizerRun run(bench, *shampoo, Matrix(8, 8));
+    run.learning_rate = 1.0;
+    run.step(convert<float>(gradient));
+    const Exact polar = product(power(product(gradient, transposed(gradient)), -0.5, 0.0), gradient);
+    CHECK(error_of(run.weight(), scaled(polar, -1.0)) < 2e-4);
 }
 
 TEST_CASE("Gradients of any size give Shampoo the same direction", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     const auto shampoo = make_shampoo({.grafting = Grafting::none, .start_step = 1, .precondition_frequency = 1});
     const auto weight_after = [&](double factor) {
         OptimizerRun run(bench, *shampoo, Matrix(10, 6));
@@ -179,7 +184,9 @@ TEST_CASE("Gradients of any size give Shampoo the same direction", "[optim]") {
 }
 
 TEST_CASE("Zero gradients leave Shampoo to the decay, its roots to the identity", "[optim]") {
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     const auto shampoo = make_shampoo({.start_step = 1, .precondition_frequency = 1});
     OptimizerRun run(bench, *shampoo, kWeight);
     Matrix want = kWeight;
@@ -196,7 +203,9 @@ TEST_CASE("Zero gradients leave Shampoo to the decay, its roots to the identity"
 
 TEST_CASE("Shampoo points along gradients of rank one, of condition up to 1e10, and of one row or column", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
-    Bench bench({.threads = 2});
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     for (const auto& [rows, columns] :
          std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 7}, {7, 1}, {12, 20}, {20, 12}, {16, 16}}) {
         for (const double condition : {1.0, 1e2, 1e4, 1e6, 1e8, 1e10, HUGE_VAL}) {

@@ -5,6 +5,7 @@
 #include "device/jacobi.h"
 #include "optim/optimizer_run.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 #include "support/lapack.h"
 
 #include <cmath>
@@ -13,6 +14,8 @@
 using namespace mfsdp;
 using namespace mfsdp::optim;
 using namespace mfsdp::optim::test;
+using mfsdp::test::cpu_and_emulated_cuda;
+using mfsdp::test::NamedDevice;
 
 namespace {
 
@@ -204,7 +207,9 @@ TEST_CASE("SOAP follows a plain double loop in every mode, with one side and wit
 
 TEST_CASE("On diagonal gradients SOAP is Adam without the first gradient", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     const SoapOptions options{
         .epsilon_mode = BiasEpsilon::corrected, .decay_order = DecayOrder::before, .precondition_frequency = 2};
     const auto soap = make_soap(options);
@@ -236,7 +241,9 @@ TEST_CASE("On diagonal gradients SOAP is Adam without the first gradient", "[opt
 TEST_CASE("When eigenvalues cross, both moments go with their directions", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
     // Diagonal gradients: the basis is a permutation, and Adam does not care for permutations.
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     const auto soap = make_soap({.shampoo_beta = 0.3,
                                  .epsilon_mode = BiasEpsilon::corrected,
                                  .decay_order = DecayOrder::before,
@@ -343,7 +350,9 @@ TEST_CASE("A failed basis keeps itself and both moments to the bit, and is count
 
 TEST_CASE("Zero and rank-one gradients, single rows and columns pass SOAP", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
-    Bench bench;
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     for (const bool skip : {true, false}) {
         const auto soap =
             make_soap({.epsilon = skip ? 1e-8 : 0.01, .skip_first_step = skip, .precondition_frequency = 2});
@@ -368,7 +377,9 @@ TEST_CASE("Zero and rank-one gradients, single rows and columns pass SOAP", "[op
 
 TEST_CASE("SOAP points along ill-conditioned gradients, and along one of rank one over many refreshes", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
-    Bench bench({.threads = 2});
+    const NamedDevice tested = GENERATE(from_range(cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    Bench bench = Bench::on(tested.make());
     for (const double condition : {1e2, 1e4, 1e6, 1e8, 1e10, HUGE_VAL}) {
         for (const auto& [rows, columns] :
              std::vector<std::pair<std::int64_t, std::int64_t>>{{12, 20}, {20, 12}, {16, 16}}) {

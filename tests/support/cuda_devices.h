@@ -4,6 +4,7 @@
 // there is one.
 
 #include "mfsdp/base/error.h"
+#include "mfsdp/device/cpu_device.h"
 #include "mfsdp/device/cuda_device.h"
 
 #include "support/catch.h"
@@ -20,11 +21,16 @@ namespace mfsdp::test {
 
 using MakeDevice = std::function<std::unique_ptr<device::Device>()>;
 
-/// One entry or, with a warning that names the reason, none.
-inline std::vector<MakeDevice> emulated_cuda_devices() {
+/// One entry for each of the settings or, with a warning that names the reason, none.
+inline std::vector<MakeDevice> emulated_cuda_devices(const std::vector<std::string>& settings = {"asynchronous=1"}) {
 #ifdef MFSDP_EMULATED_CUDA_MODULE
-    return {[] { return make_emulated_cuda_device("asynchronous=1"); }};
+    std::vector<MakeDevice> devices;
+    for (const std::string& setting : settings) {
+        devices.emplace_back([setting] { return make_emulated_cuda_device(setting); });
+    }
+    return devices;
 #else
+    (void)settings;
     WARN("emulated CUDA device: skipped, this build has none");
     return {};
 #endif
@@ -39,6 +45,19 @@ inline std::vector<MakeDevice> gpu_devices() {
         return {};
     }
     return {[] { return device::make_cuda_device({}); }};
+}
+
+/// A device and what messages call it.
+struct NamedDevice {
+    std::string name;
+    MakeDevice make;
+};
+
+/// The CPU and, where the build has it, the emulated CUDA device, for GENERATE(from_range(...)).
+inline std::vector<NamedDevice> cpu_and_emulated_cuda() {
+    std::vector<NamedDevice> devices{{"the CPU", [] { return device::make_cpu_device({.threads = 2}); }}};
+    for (const MakeDevice& make : emulated_cuda_devices()) devices.push_back({"the emulated CUDA device", make});
+    return devices;
 }
 
 }  // namespace mfsdp::test

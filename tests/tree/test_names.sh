@@ -5,7 +5,7 @@
 #   tests/tree/test_names.sh [ROOT]
 set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
-needy=$(grep -rlE --include='*_test.cpp' '^#ifdef MFSDP_EMULATED_CUDA_MODULE' tests)
+needy=$(grep -rlE --include='*_test.cpp' '^#ifdef MFSDP_EMULATED_CUDA_MODULE|"support/cuda_devices.h"' tests)
 [[ -n $needy ]] || { echo "no tests of the emulated device" >&2; exit 1; }
 for file in $needy; do
     grep -qE "(^| )${file#tests/}( |\$)" tests/CMakeLists.txt || { echo "$file is not told MFSDP_EMULATED_CUDA_MODULE" >&2; exit 1; }
