@@ -3,7 +3,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/device.h"
 
-#include "optim/task_batches.h"
+#include "optim/factored_optimizer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,25 +18,16 @@ using device::Tensor;
 
 constexpr std::int64_t kFloatBytes = device::size_of(DType::float32);
 constexpr std::int64_t kDoubleBytes = device::size_of(DType::float64);
-constexpr std::int64_t kStatusBytes = device::size_of(DType::int64);
 
-/// The block states of a matrix by what they are.
-struct FactorStates {
-    std::span<const Tensor> factors, roots;
-    Tensor failures;
-
-    FactorStates(std::span<const Tensor> states, std::size_t sides)
-        : factors(states.first(sides)), roots(states.subspan(sides, sides)) {
-        if (sides > 0) failures = states[2 * sides];
-    }
-};
-
-class Shampoo final : public MatrixOptimizer {
+class Shampoo final : public FactoredOptimizer {
   public:
     explicit Shampoo(const ShampooOptions& options)
-        : options_(options),
-          graft_beta2_(options.graft_beta2.value_or(options.beta2)),
-          start_(options.start_step > 0 ? options.start_step : options.precondition_frequency) {
+        : FactoredOptimizer("root", 0,
+                            {.start = options.start_step > 0 ? options.start_step : options.precondition_frequency,
+                             .frequency = options.precondition_frequency,
+                             .staggered = options.stagger_refresh}),
+          options_(options),
+          graft_beta2_(options.graft_beta2.value_or(options.beta2)) {
         MFSDP_ASSERT(options.beta1 >= 0.0 && options.beta1 < 1.0 && options.beta2 >= 0.0 && options.beta2 <= 1.0,
                      "beta1 is in [0, 1), beta2 in [0, 1]");
         MFSDP_ASSERT(options.precondition_frequency >= 1, "roots are renewed every step at most");
@@ -48,20 +39,7 @@ class Shampoo final : public MatrixOptimizer {
     [[nodiscard]] std::vector<StateSpec> block_states(std::int64_t rows, std::int64_t columns) const override {
         std::vector<StateSpec> states{{.name = "momentum", .shape = {rows, columns}}};
         if (keeps_squares()) states.push_back({.name = "graft_exp_avg_sq", .shape = {rows, columns}});
-        const Sides sides = sides_of(rows, columns);
-        const auto add = [&](const std::string& what, StateStart start) {
-            for (const Side& side : sides.all()) {
-                states.push_back({.name = std::string(side.left ? "left_" : "right_").append(what),
-                                  .shape = {side.size, side.size},
-                                  .element = false,
-                                  .start = start});
-            }
-        };
-        add("factor", StateStart::zeros);
-        add("root", StateStart::identity);
-        if (sides.count() > 0) {
-            states.push_back({.name = "refresh_failures", .shape = {}, .element = false, .dtype = DType::int64});
-        }
+        add_side_states(states, sides_of(rows, columns));
         return states;
     }
 
@@ -89,15 +67,6 @@ class Shampoo final : public MatrixOptimizer {
             cost.refresh.element_bytes += kFloatBytes * 4 * d * d;
         }
         return cost;
-    }
-
-    [[nodiscard]] std::vector<RehearsalStep> rehearsal_steps(std::span<const std::int64_t> numbers) const override {
-        std::vector<std::int64_t> shifts;
-        for (const std::int64_t number : numbers) shifts.push_back(shift(number));
-        std::vector<RehearsalStep> steps = refresh_period(start_, options_.precondition_frequency, shifts);
-        steps.push_back({1, 0.0});
-        steps.push_back({start_, 0.0});
-        return steps;
     }
 
     [[nodiscard]] bool direction_reads_input() const override { return false; }
@@ -142,45 +111,8 @@ class Shampoo final : public MatrixOptimizer {
 
     void observe(device::Stream& stream, device::BufferPool& /*workspace*/, std::span<const BlockWork> blocks,
                  std::int64_t /*step*/) override {
-        const bool sums = options_.beta2 == 1.0;
-        for (const BlockWork& block : blocks) {
-            const Sides sides = sides_of(block.rows, block.columns);
-            for (std::size_t i = 0; i < sides.count(); ++i) {
-                device::launch(stream, device::SymmetricProduct{
-                                           .out = block.states[i],
-                                           .a = block.input,
-                                           .transpose = !sides.all()[i].left,
-                                           .alpha = sums ? 1.0F : static_cast<float>(1.0 - options_.beta2),
-                                           .beta = static_cast<float>(options_.beta2),
-                                       });
-            }
-        }
-    }
-
-    void refresh(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
-                 std::int64_t step) override {
-        const auto due = [&](const BlockWork& block) { return is_due(step, block.number); };
-        const auto sides = [&](const BlockWork& block) { return sides_of(block.rows, block.columns); };
-        const bool newton = options_.root_method == RootMethod::coupled_newton;
-        const auto bytes = [newton](std::int64_t size) {
-            return newton ? 0 : kFloatBytes * device::InverseRoots::task_floats(size);
-        };
-        for_task_batches(blocks, due, sides, bytes, [&](std::span<const BlockWork* const> batch) {
-            const PooledBuffer statuses(workspace, stream, device::kMaxTasks * kStatusBytes);
-            if (newton) {
-                iterate_roots(stream, workspace, batch, statuses, step);
-            } else {
-                decompose(stream, workspace, batch, statuses, step);
-            }
-            std::int64_t first = 0;
-            for (const BlockWork* block : batch) {
-                const auto count = static_cast<std::int64_t>(sides(*block).count());
-                device::launch(stream, device::CountFailures{
-                                           .failures = FactorStates(block->states, sides(*block).count()).failures,
-                                           .statuses = status(statuses, first, count)});
-                first += count;
-            }
-        });
+        const double alpha = options_.beta2 == 1.0 ? 1.0 : 1.0 - options_.beta2;
+        for (const BlockWork& block : blocks) take_into_factors(stream, block, alpha, options_.beta2);
     }
 
     void direction(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
@@ -194,7 +126,35 @@ class Shampoo final : public MatrixOptimizer {
                 .step = static_cast<float>(learning_rate)};
     }
 
+  protected:
+    [[nodiscard]] Sides sides_of(std::int64_t rows, std::int64_t columns) const override {
+        Sides sides;
+        if (rows <= options_.max_preconditioner_dim) sides.add({true, rows});
+        if (columns <= options_.max_preconditioner_dim) sides.add({false, columns});
+        return sides;
+    }
+
+    [[nodiscard]] std::int64_t task_bytes(std::int64_t size, std::int64_t /*step*/) const override {
+        // Newton's roots, each on all threads, follow one another and use the same memory.
+        return iterates() ? 0 : kFloatBytes * device::InverseRoots::task_floats(size);
+    }
+
+    void renew(device::Stream& stream, device::BufferPool& workspace, const RefreshBatch& batch,
+               std::int64_t step) override {
+        if (iterates()) {
+            iterate_roots(stream, workspace, batch, step);
+            return;
+        }
+        decompose(stream, workspace, batch,
+                  device::InverseRoots{.workspace = {},
+                                       .order = options_.root_order,
+                                       .factor_scale = factor_scale(step),
+                                       .epsilon = options_.epsilon,
+                                       .relative = options_.epsilon_mode == EpsilonMode::relative});
+    }
+
   private:
+    [[nodiscard]] bool iterates() const { return options_.root_method == RootMethod::coupled_newton; }
     [[nodiscard]] bool averages_squares() const {
         return options_.grafting == Grafting::adam || options_.grafting == Grafting::rmsprop;
     }
@@ -203,70 +163,25 @@ class Shampoo final : public MatrixOptimizer {
         return options_.bias_correction ? 1.0 - std::pow(options_.beta1, t) : 1.0;
     }
 
-    [[nodiscard]] Sides sides_of(std::int64_t rows, std::int64_t columns) const {
-        Sides sides;
-        if (rows <= options_.max_preconditioner_dim) sides.add({true, rows});
-        if (columns <= options_.max_preconditioner_dim) sides.add({false, columns});
-        return sides;
-    }
-
-    /// The start step is everybody's; from then on by turns.
-    [[nodiscard]] bool is_due(std::int64_t step, std::int64_t number) const {
-        return step == start_ || (step > start_ && (step + shift(number)) % options_.precondition_frequency == 0);
-    }
-    [[nodiscard]] std::int64_t shift(std::int64_t number) const { return options_.stagger_refresh ? number : 0; }
-
     /// 1 / bc2: what makes a mean of the factor.
     [[nodiscard]] double factor_scale(std::int64_t step) const {
         if (options_.beta2 == 1.0 || !options_.bias_correction) return 1.0;
         return 1.0 / (1.0 - std::pow(options_.beta2, static_cast<double>(step)));
     }
 
-    [[nodiscard]] static Tensor status(const PooledBuffer& statuses, std::int64_t first, std::int64_t count) {
-        return statuses.view(DType::int64, {count}, first * kStatusBytes);
-    }
-
-    void decompose(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork* const> batch,
-                   const PooledBuffer& statuses, std::int64_t step) const {
-        device::InverseRoots roots{.workspace = {},
-                                   .order = options_.root_order,
-                                   .factor_scale = factor_scale(step),
-                                   .epsilon = options_.epsilon,
-                                   .relative = options_.epsilon_mode == EpsilonMode::relative};
-        std::int64_t floats = 0;
-        for (const BlockWork* block : batch) {
-            const Sides sides = sides_of(block->rows, block->columns);
-            const FactorStates states(block->states, sides.count());
-            for (std::size_t i = 0; i < sides.count(); ++i) {
-                roots.tasks[static_cast<std::size_t>(roots.count)] = {states.factors[i], states.roots[i],
-                                                                      status(statuses, roots.count, 1)};
-                ++roots.count;
-                floats += device::InverseRoots::task_floats(sides.all()[i].size);
-            }
-        }
-        const PooledBuffer scratch(workspace, stream, floats * kFloatBytes);
-        roots.workspace = scratch.view(DType::float32, {floats});
-        device::launch(stream, roots);
-    }
-
-    void iterate_roots(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork* const> batch,
-                       const PooledBuffer& statuses, std::int64_t step) const {
-        std::int64_t next = 0;
-        for (const BlockWork* block : batch) {
-            const Sides sides = sides_of(block->rows, block->columns);
-            const FactorStates states(block->states, sides.count());
-            for (std::size_t i = 0; i < sides.count(); ++i) {
-                const std::int64_t floats = device::NewtonRoot::workspace_floats(sides.all()[i].size);
-                const PooledBuffer scratch(workspace, stream, floats * kFloatBytes);
-                device::launch(stream, device::NewtonRoot{.factor = states.factors[i],
-                                                          .root = states.roots[i],
-                                                          .status = status(statuses, next++, 1),
-                                                          .workspace = scratch.view(DType::float32, {floats}),
-                                                          .order = options_.root_order,
-                                                          .factor_scale = factor_scale(step),
-                                                          .epsilon = options_.epsilon,
-                                                          .relative = options_.epsilon_mode == EpsilonMode::relative});
-            }
+    void iterate_roots(device::Stream& stream, device::BufferPool& workspace, const RefreshBatch& batch,
+                       std::int64_t step) const {
+        for (const RefreshTask& task : batch.tasks()) {
+            const std::int64_t floats = device::NewtonRoot::workspace_floats(task.size);
+            const PooledBuffer scratch = take_floats(stream, workspace, floats);
+            device::launch(stream, device::NewtonRoot{.factor = task.factor,
+                                                      .root = task.result,
+                                                      .status = task.status,
+                                                      .workspace = scratch.view(DType::float32, {floats}),
+                                                      .order = options_.root_order,
+                                                      .factor_scale = factor_scale(step),
+                                                      .epsilon = options_.epsilon,
+                                                      .relative = options_.epsilon_mode == EpsilonMode::relative});
         }
     }
 
@@ -275,7 +190,7 @@ class Shampoo final : public MatrixOptimizer {
                 std::int64_t step) const {
         const Tensor& average = block.averages[0];
         const Tensor& graft = keeps_squares() ? block.averages[1] : average;
-        if (step < start_) {
+        if (step < turns().start) {
             if (graft.data != block.out.data) device::launch(stream, device::Copy{.out = block.out, .in = graft});
             return;
         }
@@ -292,7 +207,7 @@ class Shampoo final : public MatrixOptimizer {
 
     void precondition(device::Stream& stream, device::BufferPool& workspace, const BlockWork& block) const {
         const Sides sides = sides_of(block.rows, block.columns);
-        const FactorStates states(block.states, sides.count());
+        const SideStates states = side_states(block, sides);
         const Tensor& average = block.averages[0];
         if (sides.count() == 0) {
             if (average.data != block.out.data) device::launch(stream, device::Copy{.out = block.out, .in = average});
@@ -301,18 +216,17 @@ class Shampoo final : public MatrixOptimizer {
         const PooledBuffer memory(workspace, stream, block.rows * block.columns * kFloatBytes);
         const Tensor scratch = memory.view(DType::float32, {block.rows, block.columns});
         if (sides.count() == 2) {
-            device::launch(stream, device::Matmul{.out = scratch, .a = states.roots[0], .b = average});
-            device::launch(stream, device::Matmul{.out = block.out, .a = scratch, .b = states.roots[1]});
+            device::launch(stream, device::Matmul{.out = scratch, .a = states.results[0], .b = average});
+            device::launch(stream, device::Matmul{.out = block.out, .a = scratch, .b = states.results[1]});
             return;
         }
-        device::launch(stream, sides.has(true) ? device::Matmul{.out = scratch, .a = states.roots[0], .b = average}
-                                               : device::Matmul{.out = scratch, .a = average, .b = states.roots[0]});
+        device::launch(stream, sides.has(true) ? device::Matmul{.out = scratch, .a = states.results[0], .b = average}
+                                               : device::Matmul{.out = scratch, .a = average, .b = states.results[0]});
         device::launch(stream, device::Copy{.out = block.out, .in = scratch});
     }
 
     ShampooOptions options_;
     double graft_beta2_;
-    std::int64_t start_;
 };
 
 }  // namespace

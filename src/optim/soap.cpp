@@ -3,7 +3,7 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/device.h"
 
-#include "optim/task_batches.h"
+#include "optim/factored_optimizer.h"
 
 #include <algorithm>
 #include <array>
@@ -18,39 +18,25 @@ using device::PooledBuffer;
 using device::Tensor;
 
 constexpr std::int64_t kFloatBytes = device::size_of(DType::float32);
-constexpr std::int64_t kIndexBytes = device::size_of(DType::int64);
 
-/// The states of a matrix by what they are.
-struct SoapStates {
-    Tensor exp_avg, exp_avg_sq;
-    std::span<const Tensor> factors, bases;
-    Tensor failures{};
+/// States of a block ahead of those of its sides.
+constexpr std::size_t kExpAvg = 0, kExpAvgSq = 1, kMoments = 2;
 
-    SoapStates(std::span<const Tensor> states, std::size_t sides)
-        : exp_avg(states[0]),
-          exp_avg_sq(states[1]),
-          factors(states.subspan(2, sides)),
-          bases(states.subspan(2 + sides, sides)) {
-        if (sides > 0) failures = states[2 + 2 * sides];
-    }
-};
-
-/// Memory of a batch of basis refreshes: for each task the product A Q, which becomes the new basis, the order of its
-/// columns, and what became of it.
-class RefreshMemory {
+/// Memory of a batch of basis refreshes: for each task the product A Q, which becomes the new basis, and the order of
+/// its columns.
+class BasisMemory {
   public:
-    RefreshMemory(device::Stream& stream, device::BufferPool& workspace, std::span<const std::int64_t> sizes) {
+    BasisMemory(device::Stream& stream, device::BufferPool& workspace, std::span<const RefreshTask> tasks) {
         std::int64_t product_bytes = 0, order_bytes = 0;
-        for (const std::int64_t size : sizes) {
+        for (const RefreshTask& task : tasks) {
             product_offsets_[count_] = product_bytes;
             order_offsets_[count_] = order_bytes;
-            sizes_[count_++] = size;
-            product_bytes += device::align_up(size * size * kFloatBytes);
-            order_bytes += device::align_up(size * kIndexBytes);
+            sizes_[count_++] = task.size;
+            product_bytes += device::align_up(task.size * task.size * kFloatBytes);
+            order_bytes += device::align_up(task.size * device::size_of(DType::int64));
         }
         products_ = PooledBuffer(workspace, stream, product_bytes);
         orders_ = PooledBuffer(workspace, stream, order_bytes);
-        statuses_ = PooledBuffer(workspace, stream, device::kMaxTasks * kIndexBytes);
     }
     [[nodiscard]] Tensor product(std::size_t task) const {
         return products_.view(DType::float32, {sizes_[task], sizes_[task]}, product_offsets_[task]);
@@ -58,22 +44,22 @@ class RefreshMemory {
     [[nodiscard]] Tensor order(std::size_t task) const {
         return orders_.view(DType::int64, {sizes_[task]}, order_offsets_[task]);
     }
-    [[nodiscard]] Tensor statuses(std::size_t first, std::size_t count) const {
-        return statuses_.view(DType::int64, {static_cast<std::int64_t>(count)},
-                              static_cast<std::int64_t>(first) * kIndexBytes);
-    }
-    [[nodiscard]] Tensor status(std::size_t task) const { return statuses(task, 1); }
 
   private:
     std::array<std::int64_t, device::kMaxTasks> sizes_{}, product_offsets_{}, order_offsets_{};
     std::size_t count_ = 0;
-    PooledBuffer products_, orders_, statuses_;
+    PooledBuffer products_, orders_;
 };
 
-class Soap final : public MatrixOptimizer {
+class Soap final : public FactoredOptimizer {
   public:
     explicit Soap(const SoapOptions& options)
-        : options_(options), factor_beta_(options.shampoo_beta.value_or(options.beta2)) {
+        : FactoredOptimizer("basis", kMoments,
+                            {.frequency = options.precondition_frequency,
+                             .shift = options.skip_first_step ? -1 : 0,  // a skipped first step is no update
+                             .staggered = options.stagger_refresh}),
+          options_(options),
+          factor_beta_(options.shampoo_beta.value_or(options.beta2)) {
         MFSDP_ASSERT(options.beta1 >= 0.0 && options.beta1 < 1.0 && options.beta2 >= 0.0 && options.beta2 < 1.0 &&
                          factor_beta_ >= 0.0 && factor_beta_ < 1.0,
                      "the betas are in [0, 1)");
@@ -85,20 +71,7 @@ class Soap final : public MatrixOptimizer {
     [[nodiscard]] std::vector<StateSpec> block_states(std::int64_t rows, std::int64_t columns) const override {
         std::vector<StateSpec> states{{.name = "exp_avg", .shape = {rows, columns}, .element = false},
                                       {.name = "exp_avg_sq", .shape = {rows, columns}, .element = false}};
-        const Sides sides = sides_of(rows, columns);
-        const auto add = [&](const std::string& what, StateStart start) {
-            for (const Side& side : sides.all()) {
-                states.push_back({.name = std::string(side.left ? "left_" : "right_").append(what),
-                                  .shape = {side.size, side.size},
-                                  .element = false,
-                                  .start = start});
-            }
-        };
-        add("factor", StateStart::zeros);
-        add("basis", StateStart::identity);
-        if (sides.count() > 0) {
-            states.push_back({.name = "refresh_failures", .shape = {}, .element = false, .dtype = DType::int64});
-        }
+        add_side_states(states, sides_of(rows, columns));
         return states;
     }
 
@@ -124,14 +97,6 @@ class Soap final : public MatrixOptimizer {
         return cost;
     }
 
-    [[nodiscard]] std::vector<RehearsalStep> rehearsal_steps(std::span<const std::int64_t> numbers) const override {
-        std::vector<std::int64_t> shifts;
-        for (const std::int64_t number : numbers) shifts.push_back(updates(shift(number)));
-        std::vector<RehearsalStep> steps = refresh_period(1, options_.precondition_frequency, shifts);
-        steps.push_back({1, 0.0});
-        return steps;
-    }
-
     [[nodiscard]] bool observes(std::int64_t step) const override { return step == 1; }
     [[nodiscard]] bool directs(std::int64_t step) const override { return step > 1 || !options_.skip_first_step; }
 
@@ -143,7 +108,7 @@ class Soap final : public MatrixOptimizer {
 
     void observe(device::Stream& stream, device::BufferPool& /*workspace*/, std::span<const BlockWork> blocks,
                  std::int64_t /*step*/) override {
-        for (const BlockWork& block : blocks) take_into_factors(stream, block);
+        for (const BlockWork& block : blocks) take_in(stream, block);
     }
 
     void direction(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
@@ -151,27 +116,9 @@ class Soap final : public MatrixOptimizer {
         for (const BlockWork& block : blocks) {
             // The basis is that of earlier gradients, so the factors may take this one in before it is overwritten; the
             // first step's gradient is in them already.
-            if (step > 1) take_into_factors(stream, block);
+            if (step > 1) take_in(stream, block);
             direct(stream, workspace, block, updates(step));
         }
-    }
-
-    void refresh(device::Stream& stream, device::BufferPool& workspace, std::span<const BlockWork> blocks,
-                 std::int64_t step) override {
-        const bool first = step == 1;
-        const auto due = [&](const BlockWork& block) { return first || is_due(step, block.number); };
-        const auto sides = [&](const BlockWork& block) { return sides_of(block.rows, block.columns); };
-        const auto bytes = [first](std::int64_t size) {
-            return kFloatBytes * (first ? device::InverseRoots::task_floats(size)
-                                        : device::OrthonormalBases::task_floats(size) + size * size);
-        };
-        for_task_batches(blocks, due, sides, bytes, [&](std::span<const BlockWork* const> batch) {
-            if (first) {
-                make_bases(stream, workspace, batch);
-            } else {
-                renew_bases(stream, workspace, batch);
-            }
-        });
     }
 
     [[nodiscard]] WeightRule weight_rule(std::int64_t rows, std::int64_t columns, double learning_rate,
@@ -189,16 +136,8 @@ class Soap final : public MatrixOptimizer {
         return {.decay = static_cast<float>(decay), .step = static_cast<float>(rate)};
     }
 
-  private:
-    /// t of the formulas: a skipped first step is no update.
-    [[nodiscard]] std::int64_t updates(std::int64_t step) const { return options_.skip_first_step ? step - 1 : step; }
-
-    [[nodiscard]] bool is_due(std::int64_t step, std::int64_t number) const {
-        return step > 1 && (updates(step) + shift(number)) % options_.precondition_frequency == 0;
-    }
-    [[nodiscard]] std::int64_t shift(std::int64_t number) const { return options_.stagger_refresh ? number : 0; }
-
-    [[nodiscard]] Sides sides_of(std::int64_t rows, std::int64_t columns) const {
+  protected:
+    [[nodiscard]] Sides sides_of(std::int64_t rows, std::int64_t columns) const override {
         Sides sides;
         const bool left = !options_.one_sided || rows <= columns, right = !options_.one_sided || columns < rows;
         if (left && rows <= options_.max_preconditioner_dim) sides.add({true, rows});
@@ -206,28 +145,39 @@ class Soap final : public MatrixOptimizer {
         return sides;
     }
 
-    void take_into_factors(device::Stream& stream, const BlockWork& block) const {
-        const Sides sides = sides_of(block.rows, block.columns);
-        const SoapStates states(block.states, sides.count());
-        for (std::size_t i = 0; i < sides.count(); ++i) {
-            device::launch(stream, device::SymmetricProduct{.out = states.factors[i],
-                                                            .a = block.input,
-                                                            .transpose = !sides.all()[i].left,
-                                                            .alpha = static_cast<float>(1.0 - factor_beta_),
-                                                            .beta = static_cast<float>(factor_beta_)});
+    [[nodiscard]] std::int64_t task_bytes(std::int64_t size, std::int64_t step) const override {
+        return kFloatBytes * (step == 1 ? device::InverseRoots::task_floats(size)
+                                        : device::OrthonormalBases::task_floats(size) + size * size);
+    }
+
+    /// The first bases are made from factors that hold one gradient.
+    void renew(device::Stream& stream, device::BufferPool& workspace, const RefreshBatch& batch,
+               std::int64_t step) override {
+        if (step == 1) {
+            decompose(stream, workspace, batch, device::SymmetricBases{});
+        } else {
+            renew_bases(stream, workspace, batch);
         }
+    }
+
+  private:
+    /// t of the formulas: a skipped first step is no update.
+    [[nodiscard]] std::int64_t updates(std::int64_t step) const { return options_.skip_first_step ? step - 1 : step; }
+
+    void take_in(device::Stream& stream, const BlockWork& block) const {
+        take_into_factors(stream, block, 1.0 - factor_beta_, factor_beta_);
     }
 
     /// Lines 1 to 5 of docs/optimizers.md, SOAP; the factors are untouched.
     void direct(device::Stream& stream, device::BufferPool& workspace, const BlockWork& block, std::int64_t t) const {
         const Sides sides = sides_of(block.rows, block.columns);
-        const SoapStates states(block.states, sides.count());
+        const SideStates states = side_states(block, sides);
         const std::int64_t bytes = block.rows * block.columns * kFloatBytes;
         const PooledBuffer one_memory(workspace, stream, bytes), other_memory(workspace, stream, bytes);
         const Tensor one = one_memory.view(DType::float32, {block.rows, block.columns});
         const Tensor other = other_memory.view(DType::float32, {block.rows, block.columns});
 
-        const Tensor rotated = rotate(stream, sides, states.bases, block.input, one, other, true);
+        const Tensor rotated = rotate(stream, sides, states.results, block.input, one, other, true);
         // Adam works in place unless that is the input, which may be needed as it is.
         const Tensor moved = rotated.data == block.input.data ? one : rotated;
         const bool corrects = options_.bias_correction && options_.epsilon_mode == BiasEpsilon::corrected;
@@ -235,8 +185,8 @@ class Soap final : public MatrixOptimizer {
         device::launch(stream,
                        device::EigenbasisMoments{
                            .out = moved,
-                           .exp_avg = states.exp_avg,
-                           .exp_avg_sq = states.exp_avg_sq,
+                           .exp_avg = block.states[kExpAvg],
+                           .exp_avg_sq = block.states[kExpAvgSq],
                            .gradient = rotated,
                            .beta1 = static_cast<float>(options_.beta1),
                            .one_minus_beta1 = static_cast<float>(1.0 - options_.beta1),
@@ -247,7 +197,7 @@ class Soap final : public MatrixOptimizer {
                                corrects ? static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, updates))) : 1.0F,
                            .epsilon = static_cast<float>(options_.epsilon)});
         const Tensor& free = moved.data == one.data ? other : one;
-        const Tensor back = rotate(stream, sides, states.bases, moved, free, block.out, false);
+        const Tensor back = rotate(stream, sides, states.results, moved, free, block.out, false);
         if (back.data != block.out.data) device::launch(stream, device::Copy{.out = block.out, .in = back});
         if (options_.normalize_update) normalise(stream, workspace, block.out);
     }
@@ -277,105 +227,58 @@ class Soap final : public MatrixOptimizer {
         device::launch(stream, device::DivideByNorm{.out = out, .in = out, .norm = norm});
     }
 
-    /// The first bases, from factors that hold one gradient.
-    void make_bases(device::Stream& stream, device::BufferPool& workspace,
-                    std::span<const BlockWork* const> batch) const {
-        device::SymmetricBases bases;
-        const PooledBuffer statuses(workspace, stream, device::kMaxTasks * kIndexBytes);
-        const auto status = [&](std::int64_t first, std::size_t count) {
-            return statuses.view(DType::int64, {static_cast<std::int64_t>(count)}, first * kIndexBytes);
-        };
-        std::int64_t floats = 0;
-        for (const BlockWork* block : batch) {
-            const Sides sides = sides_of(block->rows, block->columns);
-            const SoapStates states(block->states, sides.count());
-            for (std::size_t i = 0; i < sides.count(); ++i) {
-                bases.tasks[static_cast<std::size_t>(bases.count)] = {states.factors[i], states.bases[i],
-                                                                      status(bases.count, 1)};
-                ++bases.count;
-                floats += device::InverseRoots::task_floats(sides.all()[i].size);
-            }
-        }
-        const PooledBuffer scratch(workspace, stream, floats * kFloatBytes);
-        bases.workspace = scratch.view(DType::float32, {floats});
-        device::launch(stream, bases);
-        std::int64_t first = 0;
-        for (const BlockWork* block : batch) {
-            const std::size_t count = sides_of(block->rows, block->columns).count();
-            device::launch(stream, device::CountFailures{.failures = SoapStates(block->states, count).failures,
-                                                         .statuses = status(first, count)});
-            first += static_cast<std::int64_t>(count);
-        }
-    }
-
     /// Lines 8 and 9: T = A Q for every side, all QR steps in one launch, then what follows the bases.
-    void renew_bases(device::Stream& stream, device::BufferPool& workspace,
-                     std::span<const BlockWork* const> batch) const {
-        std::array<std::int64_t, device::kMaxTasks> sizes{};
-        std::size_t count = 0;
-        for (const BlockWork* block : batch) {
-            const Sides sides = sides_of(block->rows, block->columns);
-            for (const Side& side : sides.all()) sizes[count++] = side.size;
-        }
-        const RefreshMemory memory(stream, workspace, std::span(sizes).first(count));
+    void renew_bases(device::Stream& stream, device::BufferPool& workspace, const RefreshBatch& batch) const {
+        const std::span<const RefreshTask> tasks = batch.tasks();
+        const BasisMemory memory(stream, workspace, tasks);
         device::OrthonormalBases bases;
         std::int64_t floats = 0;
-        for (const BlockWork* block : batch) {
-            const Sides sides = sides_of(block->rows, block->columns);
-            const SoapStates states(block->states, sides.count());
-            for (std::size_t i = 0; i < sides.count(); ++i) {
-                const auto task = static_cast<std::size_t>(bases.count++);
-                device::launch(
-                    stream, device::Matmul{.out = memory.product(task), .a = states.factors[i], .b = states.bases[i]});
-                bases.tasks[task] = {memory.product(task), states.bases[i], memory.order(task), memory.status(task)};
-                floats += device::OrthonormalBases::task_floats(sides.all()[i].size);
-            }
+        for (std::size_t i = 0; i < tasks.size(); ++i) {
+            const RefreshTask& task = tasks[i];
+            device::launch(stream, device::Matmul{.out = memory.product(i), .a = task.factor, .b = task.result});
+            bases.tasks[i] = {memory.product(i), task.result, memory.order(i), task.status};
+            floats += device::OrthonormalBases::task_floats(task.size);
         }
+        bases.count = std::ssize(tasks);
         {
-            const PooledBuffer scratch(workspace, stream, floats * kFloatBytes);
+            const PooledBuffer scratch = take_floats(stream, workspace, floats);
             bases.workspace = scratch.view(DType::float32, {floats});
             device::launch(stream, bases);
         }
-        std::size_t first = 0;
-        for (const BlockWork* block : batch) {
-            follow(stream, workspace, *block, memory, first);
-            first += sides_of(block->rows, block->columns).count();
-        }
+        for (const RefreshBatch::Part& part : batch.parts()) follow(stream, workspace, batch, part, memory);
     }
 
     /// Moves a block's moments to its new bases and takes these over. What failed keeps everything of its side.
-    void follow(device::Stream& stream, device::BufferPool& workspace, const BlockWork& block,
-                const RefreshMemory& memory, std::size_t first_task) const {
+    void follow(device::Stream& stream, device::BufferPool& workspace, const RefreshBatch& batch,
+                const RefreshBatch::Part& part, const BasisMemory& memory) const {
+        const BlockWork& block = *part.block;
         const Sides sides = sides_of(block.rows, block.columns);
-        const SoapStates states(block.states, sides.count());
+        const Tensor &exp_avg = block.states[kExpAvg], &exp_avg_sq = block.states[kExpAvgSq];
         const std::int64_t bytes = block.rows * block.columns * kFloatBytes;
         const PooledBuffer one_memory(workspace, stream, bytes), other_memory(workspace, stream, bytes);
         const Tensor one = one_memory.view(DType::float32, {block.rows, block.columns});
         const Tensor other = other_memory.view(DType::float32, {block.rows, block.columns});
 
-        device::Permute permute{.out = one, .in = states.exp_avg_sq};
-        for (std::size_t i = 0; i < sides.count(); ++i) {
-            (sides.all()[i].left ? permute.row_order : permute.column_order) = memory.order(first_task + i);
+        device::Permute permute{.out = one, .in = exp_avg_sq};
+        for (std::size_t i = 0; i < part.count; ++i) {
+            (sides.all()[i].left ? permute.row_order : permute.column_order) = memory.order(part.first + i);
         }
         device::launch(stream, permute);
-        device::launch(stream, device::Copy{.out = states.exp_avg_sq, .in = one});
+        device::launch(stream, device::Copy{.out = exp_avg_sq, .in = one});
 
-        for (std::size_t i = 0; i < sides.count(); ++i) {
-            const Tensor& basis = states.bases[i];
-            const Tensor renewed = memory.product(first_task + i), status = memory.status(first_task + i);
+        for (std::size_t i = 0; i < part.count; ++i) {
+            const RefreshTask& task = batch.tasks()[part.first + i];
+            const Tensor renewed = memory.product(part.first + i);
             if (sides.all()[i].left) {
-                device::launch(stream, device::Matmul{.out = one, .a = basis, .b = states.exp_avg});
+                device::launch(stream, device::Matmul{.out = one, .a = task.result, .b = exp_avg});
                 device::launch(stream, device::Matmul{.out = other, .a = renewed, .b = one, .transpose_a = true});
             } else {
-                device::launch(stream,
-                               device::Matmul{.out = one, .a = states.exp_avg, .b = basis, .transpose_b = true});
+                device::launch(stream, device::Matmul{.out = one, .a = exp_avg, .b = task.result, .transpose_b = true});
                 device::launch(stream, device::Matmul{.out = other, .a = one, .b = renewed});
             }
-            device::launch(stream, device::AcceptedCopy{.out = states.exp_avg, .in = other, .status = status});
-            device::launch(stream, device::AcceptedCopy{.out = basis, .in = renewed, .status = status});
+            device::launch(stream, device::AcceptedCopy{.out = exp_avg, .in = other, .status = task.status});
+            device::launch(stream, device::AcceptedCopy{.out = task.result, .in = renewed, .status = task.status});
         }
-        device::launch(stream, device::CountFailures{.failures = states.failures,
-                                                     .statuses = memory.statuses(first_task, sides.count())});
     }
 
     SoapOptions options_;

@@ -270,6 +270,21 @@ TEST_CASE("A factor that is not finite keeps the root and raises an alarm", "[op
     CHECK(all_finite(run.state("left_root")));
 }
 
+TEST_CASE("Failures are counted for the block that they are in, though all are refreshed together", "[optim]") {
+    if (mfsdp::test::without_lapack()) return;
+    for (const std::int64_t bad_row : {0, 9}) {
+        Bench bench;
+        const auto shampoo = make_shampoo({.start_step = 1, .precondition_frequency = 1});
+        OptimizerRun run(bench, *shampoo, kWeight, {{"q", 0, 7}, {"k", 7, 7}});
+        Matrix gradient = convert<float>(gaussian(14, 9, 85));
+        gradient.at(bad_row, 0) = 1e30F;
+        run.step(gradient);
+        CHECK((run.failures("q") >= device::CountFailures::kNotFinite) == (bad_row == 0));
+        CHECK((run.failures("k") >= device::CountFailures::kNotFinite) == (bad_row == 9));
+        CHECK(run.failures("q") + run.failures("k") == device::CountFailures::kNotFinite);
+    }
+}
+
 TEST_CASE("Staggered refreshes of Shampoo come by turns of the matrix number after the start", "[optim]") {
     if (mfsdp::test::without_lapack()) return;
     constexpr std::int64_t kFrequency = 4, kStart = 3;
