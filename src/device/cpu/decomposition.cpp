@@ -5,8 +5,8 @@
 #include "device/cpu/mirror.h"
 #include "device/cpu/panel_product.h"
 #include "device/cpu/pieces.h"
-#include "device/cpu/scratch.h"
 #include "device/cpu/symmetric_solver.h"
+#include "device/ops/decomposition_workspace.h"
 
 #include <algorithm>
 #include <array>
@@ -168,15 +168,15 @@ void run(const Context& context, const OrthonormalBases& operation) {
     };
     for_tasks(context, operation, floats, [&](const OrthonormalBases::Task& tensors, float* memory) {
         const std::int64_t n = tensors.product.rows();
-        ScratchCutter cutter(memory);
+        const BasisPieces pieces(n);
         const BasisTask task{.n = n,
                              .product = context.data<float>(tensors.product),
                              .basis = context.data<const float>(tensors.basis),
                              .order = context.data<std::int64_t>(tensors.order),
-                             .columns = cutter.take(n * n),
-                             .scalars = cutter.take(n),
-                             .work = cutter.take(256 * n),
-                             .energies = reinterpret_cast<double*>(cutter.take(2 * n))};
+                             .columns = memory + pieces.columns,
+                             .scalars = memory + pieces.scalars,
+                             .work = memory + pieces.work,
+                             .energies = reinterpret_cast<double*>(memory + pieces.energies)};
         const TaskStatus status = renew_basis(context, task);
         if (status != TaskStatus::done) {
             std::copy_n(task.basis, n * n, task.product);

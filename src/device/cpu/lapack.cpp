@@ -2,6 +2,8 @@
 
 #include "mfsdp/base/error.h"
 
+#include "device/ops/decomposition_workspace.h"
+
 #include <cstddef>
 
 #ifdef MFSDP_WITH_LAPACK
@@ -55,7 +57,8 @@ std::string describe_lapack() {
 void hold_lapack_to_one_thread() { openblas_set_num_threads(1); }
 
 bool eigen_decompose(std::int64_t n, float* a, float* values, float* work, int* integers) {
-    const int size = to_int(n), work_size = to_int(2 * n * n + 6 * n + 1), integer_size = to_int(5 * n + 3);
+    const int size = to_int(n), work_size = to_int(2 * n * n + 6 * n + 1);
+    const int integer_size = to_int(SolverPieces::word_count(n));
     int info = 0;
     ssyevd_("V", "U", &size, a, &size, values, work, &work_size, integers, &integer_size, &info, 1, 1);
     return succeeded(info);
@@ -69,7 +72,7 @@ bool eigen_decompose(std::int64_t n, double* a, double* values, double* work) {
 }
 
 bool orthonormalise(std::int64_t n, float* a, float* scalars, float* work) {
-    const int size = to_int(n), work_size = to_int(256 * n);
+    const int size = to_int(n), work_size = to_int(BasisPieces::kWorkRows * n);
     int info = 0;
     sgeqrf_(&size, &size, a, &size, scalars, work, &work_size, &info);
     if (!succeeded(info)) return false;

@@ -18,12 +18,13 @@ void hold_lapack_to_one_thread();
 /// Replaces the symmetric a [n, n] by its eigenvectors, vector j at a + j n, and gives the eigenvalues, smallest first.
 /// False if the iteration did not converge. InternalError without the library.
 ///
-/// float: divide and conquer; work [2 n^2 + 6 n + 1], integers [5 n + 3]
+/// float: divide and conquer; work [2 n^2 + 6 n + 1], integers [SolverPieces::word_count(n)]
 /// double: QR iteration, slower and in place; work [34 n]
 [[nodiscard]] bool eigen_decompose(std::int64_t n, float* a, float* values, float* work, int* integers);
 [[nodiscard]] bool eigen_decompose(std::int64_t n, double* a, double* values, double* work);
 
-/// Replaces a [n, n], column j at a + j n, by the factor Q of its Householder QR. work [256 n], scalars [n]
+/// Replaces a [n, n], column j at a + j n, by the factor Q of its Householder QR. work [BasisPieces::kWorkRows n],
+/// scalars [n]
 [[nodiscard]] bool orthonormalise(std::int64_t n, float* a, float* scalars, float* work);
 
 }  // namespace mfsdp::device::cpu

@@ -4,7 +4,7 @@
 
 #include "device/cpu/lapack.h"
 #include "device/cpu/panel_product.h"
-#include "device/cpu/scratch.h"
+#include "device/ops/decomposition_workspace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kTolerance = 1e-4;
 // Rows of a test's products at a time.
-constexpr std::int64_t kTestRows = 256;
+constexpr std::int64_t kTestRows = BasisPieces::kWorkRows;
 
 /// Rows [first, first + rows) of left right, from column `first` on; left, right [n, n]. out [rows, n]
 void multiply_rows(const Context& context, float* out, std::int64_t first, std::int64_t rows, MatrixOperand<float> left,
@@ -51,12 +51,12 @@ bool rows_are_orthonormal(const Context& context, std::int64_t n, const float* r
 
 SymmetricSolver::SymmetricSolver(const Context& context, std::int64_t n, const float* factor, float* memory)
     : context_(context), n_(n), factor_(factor) {
-    ScratchCutter cutter(memory);
-    vectors_ = cutter.take(n * n);
-    work_ = cutter.take(2 * n * n + 128 * n + 64);
-    values_ = reinterpret_cast<double*>(cutter.take(2 * n));
-    float_values_ = cutter.take(n);
-    integers_ = reinterpret_cast<int*>(cutter.take(5 * n + 3));
+    const SolverPieces pieces(n);
+    vectors_ = memory + pieces.vectors;
+    work_ = memory + pieces.work;
+    values_ = reinterpret_cast<double*>(memory + pieces.values);
+    float_values_ = memory + pieces.scalars;
+    integers_ = reinterpret_cast<int*>(memory + pieces.words);
 }
 
 TaskStatus SymmetricSolver::scan() {

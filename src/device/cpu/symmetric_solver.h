@@ -46,7 +46,7 @@ class SymmetricSolver {
 };
 
 /// Whether the rows of [n, n] are orthonormal: all inner products within 1e-4 of those of the identity. `work` has room
-/// for 256 n floats, or n^2 if that is less.
+/// for BasisPieces::kWorkRows n floats, or n^2 if that is less.
 [[nodiscard]] bool rows_are_orthonormal(const Context& context, std::int64_t n, const float* rows, float* work);
 
 }  // namespace mfsdp::device::cpu

@@ -6,6 +6,7 @@
 #include "device/cuda/solver.h"
 #include "device/cuda/symmetric_solver.h"
 #include "device/cuda/vectors.h"
+#include "device/ops/decomposition_workspace.h"
 
 #include <array>
 #include <cmath>
@@ -265,21 +266,22 @@ void run(const Context& context, const OrthonormalBases& operation) {
     auto* memory = data<float>(operation.workspace);
     for (const auto& tensors : std::span(operation.tasks).first(static_cast<std::size_t>(operation.count))) {
         const std::int64_t n = tensors.product.rows();
-        WorkspaceCutter cutter(memory);
+        const BasisPieces pieces(n);
         BasisTask task{};
         task.n = n;
         task.product = data<float>(tensors.product);
         task.basis = data<const float>(tensors.basis);
         task.order = data<std::int64_t>(tensors.order);
         task.status = data<std::int64_t>(tensors.status);
-        task.columns = cutter.take(n * n);
-        task.scalars = cutter.take(n);
-        task.work = cutter.take(256 * n);
-        static_assert(sizeof(SolverState) <= (256 - kTestRows) * sizeof(float), "the test leaves room behind its rows");
+        task.columns = memory + pieces.columns;
+        task.scalars = memory + pieces.scalars;
+        task.work = memory + pieces.work;
+        static_assert(sizeof(SolverState) <= (BasisPieces::kWorkRows - kTestRows) * sizeof(float),
+                      "the test leaves room behind its rows");
         task.state = reinterpret_cast<SolverState*>(task.work + kTestRows * n);
-        task.energies = reinterpret_cast<double*>(cutter.take(2 * n));
+        task.energies = reinterpret_cast<double*>(memory + pieces.energies);
         renew_basis(context, task);
-        memory += OrthonormalBases::task_floats(n);
+        memory += pieces.end;
     }
 }
 

@@ -6,10 +6,9 @@
 #include "device/cuda/square_sums.h"
 #include "device/cuda/symmetric_solver.h"
 #include "device/cuda/vectors.h"
-#include "device/ops/newton_limits.h"
+#include "device/ops/newton_iteration.h"
 
 #include <cmath>
-#include <utility>
 
 namespace mfsdp::device::cuda {
 
@@ -147,44 +146,84 @@ __global__ void write_status_kernel(std::int64_t* status, TaskStatus value) {
     *status = static_cast<std::int64_t>(value);
 }
 
-/// The coupled iteration of one root. All matrices are symmetric and commute, so every product is symmetric. The host
-/// waits for the error of every round.
-class NewtonIteration {
+/// What NewtonIteration asks of a backend. The host waits for every number that is returned.
+class NewtonPrimitives {
   public:
-    NewtonIteration(const Context& context, const NewtonRoot& operation)
-        : context_(context), operation_(operation), n_(operation.factor.rows()), count_(n_ * n_) {
-        const auto matrix = [&](std::int64_t index) {
-            return operation.workspace.slice(0, index * count_, count_).reshape({n_, n_});
-        };
-        x_ = matrix(0);
-        previous_x_ = matrix(1);
-        y_ = matrix(2);
-        step_ = matrix(3);
-        power_ = matrix(4);
-        spare_ = matrix(5);
-        vector_ = data<float>(operation.workspace) + 6 * count_;
+    NewtonPrimitives(const Context& context, const NewtonRoot& operation)
+        : context_(context),
+          operation_(operation),
+          n_(operation.factor.rows()),
+          count_(n_ * n_),
+          vector_(data<float>(operation.workspace) + NewtonPieces(n_).vectors) {}
+
+    [[nodiscard]] ScaledFactor scale(const Tensor& y) const {
+        auto* const state = new_state();
+        launch_kernel(symmetrise_kernel, grid_of(count_), context_.stream, data<float>(y), state,
+                      data<const float>(operation_.factor), n_);
+        const SolverState found = fetch(state);
+        if (found.not_finite != 0) return {.status = TaskStatus::not_finite};
+        if (found.largest_bits == 0) return {.status = TaskStatus::zero};
+        launch_kernel(divide_kernel, grid_of(count_), context_.stream, data<float>(y), count_, found.largest());
+        return {.largest = found.largest()};
     }
 
-    [[nodiscard]] TaskStatus run() {
-        const TaskStatus status = scale();
-        if (status != TaskStatus::done) return status;
-        start();
-        const double error = iterate();
-        if (!(error <= kNewtonUseless)) return TaskStatus::failed;
-        const auto back = static_cast<float>(std::pow(largest_ * operation_.factor_scale, -1.0 / p()));
-        if (!std::isfinite(back)) return TaskStatus::failed;
-        launch_kernel(write_root_kernel, grid_of(count_), context_.stream, data<float>(operation_.root),
-                      data<const float>(x_), count_, back);
-        return TaskStatus::done;
+    [[nodiscard]] double largest_eigenvalue(const Tensor& y) const {
+        constexpr unsigned kRowsOfBlock = kThreads / kWarpSize;
+        ScratchPlan plan;
+        const auto state_piece = plan.add<PowerState>(1);
+        const auto products_piece = plan.add<double>(n_);
+        std::byte* const base = context_.scratch.reserve(plan.bytes());
+        PowerState* const state = state_piece.at(base);
+        double* const products = products_piece.at(base);
+        const Grid rows{static_cast<unsigned>(pieces_of(n_, kRowsOfBlock)), dim3(kWarpSize, kRowsOfBlock)};
+        const Grid one{1, static_cast<unsigned>(threads_for(n_, kSumThreads))};
+        launch_kernel(start_vector_kernel, grid_of(n_), context_.stream, vector_, state, n_);
+        for (int round = 0; round < kPowerSteps; ++round) {
+            launch_kernel(multiply_vector_kernel, rows, context_.stream, products, data<const float>(y), vector_, n_);
+            launch_kernel(next_vector_kernel, one, context_.stream, vector_, state, products, n_);
+        }
+        return fetch(state).quotient;
     }
 
-  private:
-    [[nodiscard]] double p() const { return static_cast<double>(operation_.order); }
+    void add_ridge(const Tensor& y, float ridge) const {
+        launch_kernel(add_ridge_kernel, grid_of(n_), context_.stream, data<float>(y), n_, ridge);
+    }
+
+    [[nodiscard]] double norm(const Tensor& y) const {
+        const SquareSums squares = sum_squares<float>(context_, y);
+        // The sum takes the place of the vector, which is no longer needed; 8 bytes fit where 2 n floats did.
+        auto* const sum = reinterpret_cast<double*>(vector_);
+        launch_kernel(sum_of_squares_kernel, Grid{1, static_cast<unsigned>(threads_for(n_, kSumThreads))},
+                      context_.stream, sum, squares);
+        return std::sqrt(fetch(sum));
+    }
+
+    void start(const Tensor& y, const Tensor& x, float z_of_y, float z_of_x) const {
+        launch_kernel(start_kernel, grid_of(count_), context_.stream, data<float>(y), data<float>(x), n_, z_of_y,
+                      z_of_x);
+    }
+
+    [[nodiscard]] float error(const Tensor& y) const {
+        auto* const state = new_state();
+        launch_kernel(error_kernel, grid_of(count_), context_.stream, state, data<const float>(y), n_);
+        return std::bit_cast<float>(fetch(state).deviation_bits);
+    }
+
+    void write_step(const Tensor& step, const Tensor& y, float diagonal, float factor) const {
+        launch_kernel(step_kernel, grid_of(count_), context_.stream, data<float>(step), data<const float>(y), n_,
+                      diagonal, factor);
+    }
 
     void multiply(const Tensor& out, const Tensor& a, const Tensor& b) const {
         cuda::run(context_, SymmetricProduct{.out = out, .a = a, .b = b});
     }
 
+    void write_root(const Tensor& x, float back) const {
+        launch_kernel(write_root_kernel, grid_of(count_), context_.stream, data<float>(operation_.root),
+                      data<const float>(x), count_, back);
+    }
+
+  private:
     /// What a kernel left in scratch; the host waits for it.
     template <class T>
     [[nodiscard]] T fetch(const T* address) const {
@@ -201,108 +240,17 @@ class NewtonIteration {
         return state;
     }
 
-    /// y = A / max|A|, symmetrised.
-    [[nodiscard]] TaskStatus scale() {
-        auto* const state = new_state();
-        launch_kernel(symmetrise_kernel, grid_of(count_), context_.stream, data<float>(y_), state,
-                      data<const float>(operation_.factor), n_);
-        const SolverState found = fetch(state);
-        if (found.not_finite != 0) return TaskStatus::not_finite;
-        if (found.largest_bits == 0) return TaskStatus::zero;
-        largest_ = static_cast<double>(found.largest());
-        launch_kernel(divide_kernel, grid_of(count_), context_.stream, data<float>(y_), count_, found.largest());
-        return TaskStatus::done;
-    }
-
-    /// The largest eigenvalue of y: the quotient of Rayleigh after power steps.
-    [[nodiscard]] double largest_eigenvalue() const {
-        constexpr unsigned kRowsOfBlock = kThreads / kWarpSize;
-        ScratchPlan plan;
-        const auto state_piece = plan.add<PowerState>(1);
-        const auto products_piece = plan.add<double>(n_);
-        std::byte* const base = context_.scratch.reserve(plan.bytes());
-        PowerState* const state = state_piece.at(base);
-        double* const products = products_piece.at(base);
-        const Grid rows{static_cast<unsigned>(pieces_of(n_, kRowsOfBlock)), dim3(kWarpSize, kRowsOfBlock)};
-        const Grid one{1, static_cast<unsigned>(threads_for(n_, kSumThreads))};
-        launch_kernel(start_vector_kernel, grid_of(n_), context_.stream, vector_, state, n_);
-        for (int round = 0; round < kPowerSteps; ++round) {
-            launch_kernel(multiply_vector_kernel, rows, context_.stream, products, data<const float>(y_), vector_, n_);
-            launch_kernel(next_vector_kernel, one, context_.stream, vector_, state, products, n_);
-        }
-        return fetch(state).quotient;
-    }
-
-    [[nodiscard]] double norm_of_y() const {
-        const SquareSums squares = sum_squares<float>(context_, y_);
-        // The sum takes the place of the vector, which is no longer needed; 8 bytes fit where 2 n floats did.
-        auto* const sum = reinterpret_cast<double*>(vector_);
-        launch_kernel(sum_of_squares_kernel, Grid{1, static_cast<unsigned>(threads_for(n_, kSumThreads))},
-                      context_.stream, sum, squares);
-        return std::sqrt(fetch(sum));
-    }
-
-    /// A += e I; z = (p + 1) / (2 |A|); X = z^(1/p) I; Y = z A.
-    void start() {
-        const double unit = operation_.relative ? 1.0 : 1.0 / (largest_ * operation_.factor_scale);
-        const double ridge = operation_.epsilon * (operation_.relative ? largest_eigenvalue() : unit);
-        launch_kernel(add_ridge_kernel, grid_of(n_), context_.stream, data<float>(y_), n_, static_cast<float>(ridge));
-        const double z = (p() + 1.0) / (2.0 * norm_of_y());
-        launch_kernel(start_kernel, grid_of(count_), context_.stream, data<float>(y_), data<float>(x_), n_,
-                      static_cast<float>(z), static_cast<float>(std::pow(z, 1.0 / p())));
-    }
-
-    /// max|Y - I|; infinity where Y is not finite.
-    [[nodiscard]] double error() const {
-        auto* const state = new_state();
-        launch_kernel(error_kernel, grid_of(count_), context_.stream, state, data<const float>(y_), n_);
-        const auto largest = std::bit_cast<float>(fetch(state).deviation_bits);
-        return std::isfinite(largest) ? static_cast<double>(largest) : HUGE_VAL;
-    }
-
-    /// Until the error is small or grows; gives the error of the X that is kept.
-    [[nodiscard]] double iterate() {
-        double last = error();
-        for (int round = 0; round < kNewtonRounds && last >= kNewtonConverged; ++round) {
-            one_round();
-            const double now = error();
-            if (!(now <= kNewtonGrowth * last)) {
-                std::swap(x_, previous_x_);
-                return last;
-            }
-            last = now;
-        }
-        return last;
-    }
-
-    /// N = ((p + 1) I - Y) / p; X = X N; Y = N^p Y.
-    void one_round() {
-        const auto diagonal = static_cast<float>((p() + 1.0) / p()), factor = static_cast<float>(1.0 / p());
-        launch_kernel(step_kernel, grid_of(count_), context_.stream, data<float>(step_), data<const float>(y_), n_,
-                      diagonal, factor);
-        multiply(previous_x_, x_, step_);
-        std::swap(x_, previous_x_);
-        Tensor power = step_, target = power_;
-        for (std::int64_t reached = 1; reached < operation_.order; reached *= 2) {
-            multiply(target, power, power);
-            std::swap(power, target);
-        }
-        multiply(spare_, power, y_);
-        std::swap(spare_, y_);
-    }
-
     const Context& context_;
     const NewtonRoot& operation_;
     std::int64_t n_, count_;
-    Tensor x_, previous_x_, y_, step_, power_, spare_;
     float* vector_;
-    double largest_ = 0.0;
 };
 
 }  // namespace
 
 void run(const Context& context, const NewtonRoot& operation) {
-    const TaskStatus status = NewtonIteration(context, operation).run();
+    const NewtonPrimitives primitives(context, operation);
+    const TaskStatus status = NewtonIteration(operation, primitives).run();
     launch_kernel(write_status_kernel, Grid{1, 1}, context.stream, data<std::int64_t>(operation.status), status);
 }
 

@@ -4,6 +4,7 @@
 #include "device/cuda/solver.h"
 #include "device/cuda/symmetric_solver.h"
 #include "device/cuda/vectors.h"
+#include "device/ops/decomposition_workspace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -131,13 +132,13 @@ void check_rows_orthonormal(const Context& context, std::int64_t n, float* rows,
 
 SymmetricSolver::SymmetricSolver(const Context& context, std::int64_t n, const float* factor, float* memory)
     : context_(context), n_(n), factor_(factor) {
-    WorkspaceCutter cutter(memory);
-    vectors_ = cutter.take(n * n);
-    work_ = cutter.take(2 * n * n + 128 * n + 64);
-    values_ = reinterpret_cast<double*>(cutter.take(2 * n));
-    float_values_ = cutter.take(n);
-    state_ = reinterpret_cast<SolverState*>(cutter.take(5 * n + 3));
-    static_assert(sizeof(SolverState) <= 8 * sizeof(float), "the smallest task has eight words here");
+    const SolverPieces pieces(n);
+    vectors_ = memory + pieces.vectors;
+    work_ = memory + pieces.work;
+    values_ = reinterpret_cast<double*>(memory + pieces.values);
+    float_values_ = memory + pieces.scalars;
+    state_ = reinterpret_cast<SolverState*>(memory + pieces.words);
+    static_assert(sizeof(SolverState) <= SolverPieces::word_count(1) * sizeof(float), "the smallest task has room");
 }
 
 void SymmetricSolver::start() const {

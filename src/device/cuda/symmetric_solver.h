@@ -44,20 +44,6 @@ inline constexpr std::int64_t kTestRows = 240;
 /// rows [n, n] float32 dense; work has room for kTestRows n floats.
 void check_rows_orthonormal(const Context& context, std::int64_t n, float* rows, float* work, SolverState* state);
 
-/// Cuts one piece of workspace after another; every piece starts on 64 bytes.
-class WorkspaceCutter {
-  public:
-    explicit WorkspaceCutter(float* begin) : next_(begin) {}
-    [[nodiscard]] float* take(std::int64_t floats) {
-        float* const result = next_;
-        next_ += (floats + 15) / 16 * 16;
-        return result;
-    }
-
-  private:
-    float* next_;
-};
-
 /// Eigen-decomposition of A = (factor + factor^T) / 2 in the memory of one task (InverseRoots::task_floats). What is
 /// not finite, or zero, is decomposed as the identity, which the solver takes in its stride; status_of tells it apart.
 class SymmetricSolver {
@@ -73,7 +59,7 @@ class SymmetricSolver {
     [[nodiscard]] float* vectors() const { return vectors_; }
     [[nodiscard]] double* values() const { return values_; }
     [[nodiscard]] SolverState* state() const { return state_; }
-    /// 2 n^2 + 128 n floats, free once the test is over.
+    /// SolverPieces::work_floats(n), free once the test is over.
     [[nodiscard]] float* work() const { return work_; }
     /// n floats.
     [[nodiscard]] float* scalars() const { return float_values_; }

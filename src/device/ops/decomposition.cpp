@@ -2,6 +2,7 @@
 
 #include "mfsdp/base/error.h"
 
+#include "device/ops/decomposition_workspace.h"
 #include "device/ops/require.h"
 
 #include <string>
@@ -39,14 +40,7 @@ void require_workspace(const Argument& argument, std::int64_t floats) {
 
 }  // namespace
 
-// The vectors, and beside them the solver's working memory 2 n^2 + 6 n + 1, which later holds the scaled matrix and the
-// blocks of the acceptance test, or a matrix in float64 with the working memory of its solver; then eigenvalues in
-// float64 and float32 and the solver's integers.
-std::int64_t InverseRoots::task_floats(std::int64_t n) {
-    constexpr std::int64_t kLine = 16;
-    const auto lines = [](std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; };
-    return lines(n * n) + lines(2 * n * n + 128 * n + 64) + lines(2 * n) + lines(n) + lines(5 * n + 3);
-}
+std::int64_t InverseRoots::task_floats(std::int64_t n) { return SolverPieces(n).end; }
 
 void InverseRoots::check() const {
     require_count(kName, count);
@@ -75,7 +69,7 @@ Cost InverseRoots::cost() const {
     return total;
 }
 
-std::int64_t NewtonRoot::workspace_floats(std::int64_t n) { return 6 * n * n + 2 * n; }
+std::int64_t NewtonRoot::workspace_floats(std::int64_t n) { return NewtonPieces(n).end; }
 
 std::int64_t NewtonRoot::products_in_round() const {
     std::int64_t squarings = 0;
@@ -123,12 +117,7 @@ Cost SymmetricBases::cost() const {
     return total;
 }
 
-// A copy of the columns in order, the solver's working memory, energies in float64, and a block of the test.
-std::int64_t OrthonormalBases::task_floats(std::int64_t n) {
-    constexpr std::int64_t kLine = 16;
-    const auto lines = [](std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; };
-    return lines(n * n) + lines(n) + lines(256 * n) + lines(2 * n);
-}
+std::int64_t OrthonormalBases::task_floats(std::int64_t n) { return BasisPieces(n).end; }
 
 void OrthonormalBases::check() const {
     require_count(kName, count);

@@ -54,7 +54,7 @@ struct InverseRoots {
 /// The same root by the coupled Newton iteration, on all threads; order 2, 4 or 8. Error in float32 for order 4 and
 /// condition 1e2 / 1e4 / 1e6: 6e-7, 1.3e-5, 9e-4. The largest eigenvalue of a relative e is that of 100 power steps.
 ///
-/// `status` as above, `failed` where the error max|Y - I| ends above 0.1. workspace float32 [6 n^2 + 2 n]
+/// `status` as above, `failed` where the error max|Y - I| ends above 0.1. workspace float32 [workspace_floats(n)]
 /// Counted with 20 rounds; the iteration stops after 100.
 struct NewtonRoot {
     static constexpr std::string_view kName = "newton_root";
