@@ -4,6 +4,7 @@
 
 #include "device/transfers.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 
 #include <chrono>
 #include <stdexcept>
@@ -13,10 +14,21 @@ namespace mfsdp::device {
 
 namespace {
 
+using mfsdp::test::NamedDevice;
 using test::same_bits;
 
 std::unique_ptr<Device> asynchronous(std::uint64_t seed) {
     return make_cpu_device({.threads = 2, .asynchronous_streams = true, .delay_seed = seed});
+}
+
+/// Devices whose streams pause at random.
+std::vector<NamedDevice> asynchronous_devices(std::uint64_t seed) {
+    std::vector<NamedDevice> devices{{"the CPU", [seed] { return asynchronous(seed); }}};
+    const std::string settings = std::string("asynchronous=1,seed=").append(std::to_string(seed));
+    for (const auto& make : mfsdp::test::emulated_cuda_devices({settings})) {
+        devices.push_back({"the emulated CUDA device", make});
+    }
+    return devices;
 }
 
 }  // namespace
@@ -65,33 +77,35 @@ TEST_CASE("launch returns before an asynchronous stream has done the work") {
     CHECK(*reinterpret_cast<const float*>(buffer.data()) == 3.0F);
 }
 
-TEST_CASE("events order streams, whatever the delays") {
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-        const auto device = asynchronous(seed);
-        const auto one = device->make_stream(), other = device->make_stream();
-        MemoryLedger ledger;
-        const Buffer buffer(*device, ledger, MemoryCategory::workspace, 4);
-        const Tensor x = buffer.view(DType::float32, {1});
-        launch(*one, Fill{x, 0.0});
-        // Ping-pong: each stream adds to what the other left.
-        const Buffer step_buffer(*device, ledger, MemoryCategory::workspace, 4);
-        const Tensor step = step_buffer.view(DType::float32, {1});
-        launch(*one, Fill{step, 1.0});
-        for (int i = 0; i < 10; ++i) {
-            launch(*one, Add{x, x, step});
-            other->wait(one->record());
-            launch(*other, ScaledAdd{x, x, {}, 2.0F, 0.0F});
-            one->wait(other->record());
-        }
-        float result = 0.0F;
-        launch(*one, CopyToHost{&result, x});
-        one->synchronize();
-        CHECK(result == 2046.0F);  // x -> 2 (x + 1), ten times from 0: 2 (2^10 - 1)
+TEST_CASE("events order streams of the CPU and of the CUDA device, whatever the delays") {
+    const auto seed = static_cast<std::uint64_t>(GENERATE(range(1, 11)));
+    const NamedDevice tested = GENERATE_COPY(from_range(asynchronous_devices(seed)));
+    INFO("on " << tested.name << ", seed " << seed);
+    const auto device = tested.make();
+    const auto one = device->make_stream(), other = device->make_stream();
+    MemoryLedger ledger;
+    const Buffer buffer(*device, ledger, MemoryCategory::workspace, 512);
+    const Tensor x = buffer.view(DType::float32, {1}), step = buffer.view(DType::float32, {1}, 256);
+    launch(*one, Fill{x, 0.0});
+    launch(*one, Fill{step, 1.0});
+    // Ping-pong: each stream adds to what the other left.
+    for (int i = 0; i < 10; ++i) {
+        launch(*one, Add{x, x, step});
+        other->wait(one->record());
+        launch(*other, ScaledAdd{x, x, {}, 2.0F, 0.0F});
+        one->wait(other->record());
     }
+    float result = 0.0F;
+    launch(*one, CopyToHost{&result, x});
+    one->synchronize();
+    CHECK(result == 2046.0F);  // x -> 2 (x + 1), ten times from 0: 2 (2^10 - 1)
 }
 
-TEST_CASE("an inline stream blocks the host until the event of another thread is reached") {
-    const auto device = make_cpu_device({});
+TEST_CASE(
+    "an inline stream of the CPU and a stream of the CUDA device wait for another thread, and throw its failure") {
+    const NamedDevice tested = GENERATE(from_range(mfsdp::test::cpu_and_emulated_cuda()));
+    INFO("on " << tested.name);
+    const auto device = tested.make();
     const auto stream = device->make_stream();
     HostTimeline timeline;
     int written = 0;
@@ -103,6 +117,11 @@ TEST_CASE("an inline stream blocks the host until the event of another thread is
     stream->wait(Event{&timeline, 7});
     CHECK(written == 1);
     other.join();
+    timeline.fail(std::make_exception_ptr(CommunicationError("communication: rank 3 is gone.")));
+    CHECK_THROWS_AS(stream->wait(Event{&timeline, 8}), CommunicationError);
+    stream->wait(Event{});
+    stream->wait(stream->record());
+    stream->synchronize();
 }
 
 TEST_CASE("a failed timeline reaches whoever waits, through streams and events") {
