@@ -321,27 +321,15 @@ TEST_CASE("Muon points along ill-conditioned gradients and along one of rank one
           "[optim]") {
     Bench bench({.threads = 2});
     for (const double condition : {1e2, 1e6, 1e10, HUGE_VAL}) {
-        const std::int64_t rank = std::isinf(condition) ? 1 : 12;
-        Exact gradient(12, 20);
-        for (std::int64_t k = 0; k < rank; ++k) {
-            const double size =
-                rank == 1 ? 1.0 : std::pow(condition, -static_cast<double>(k) / static_cast<double>(rank - 1));
-            const auto seed = static_cast<std::uint64_t>(400 + k);
-            const Exact outer = product(gaussian(12, 1, seed), gaussian(1, 20, seed + 50));
-            for (std::size_t i = 0; i < outer.values.size(); ++i) gradient.values[i] += size * outer.values[i];
-        }
+        const Exact gradient = outer_products(12, 20, condition, 400);
         for (const device::DType dtype : {device::DType::float32, device::DType::bfloat16, device::DType::float16}) {
             for (const bool normuon : {false, true}) {
                 for (const CoefficientType type : {CoefficientType::quintic, CoefficientType::simple,
                                                    CoefficientType::polar_express, CoefficientType::dsv4}) {
                     const auto muon = make_muon({.coefficient_type = type, .ns_dtype = dtype, .normuon = normuon});
-                    OptimizerRun run(bench, *muon, Matrix(12, 20));
-                    run.weight_decay = 0.0;
-                    for (int t = 0; t < 12; ++t) run.step(convert<float>(gradient));
                     INFO("condition " << condition << " in " << name(dtype) << ", normuon " << normuon << ", table "
                                       << static_cast<int>(type));
-                    CHECK(all_finite(run.weight()));
-                    CHECK(inner(convert<double>(run.weight()), gradient) < 0.0);
+                    CHECK(descends(bench, *muon, gradient, 12));
                 }
             }
         }

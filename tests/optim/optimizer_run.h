@@ -4,6 +4,8 @@
 
 #include "optim/bench.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -134,6 +136,32 @@ inline double inner(const Exact& a, const Exact& b) {
     double sum = 0.0;
     for (std::size_t i = 0; i < a.values.size(); ++i) sum += a.values[i] * b.values[i];
     return sum;
+}
+
+/// The sum of outer products whose sizes fall from 1 to 1 / condition; condition infinity leaves the first alone.
+inline Exact outer_products(std::int64_t rows, std::int64_t columns, double condition, std::uint64_t seed) {
+    Exact result(rows, columns);
+    const std::int64_t rank = std::isinf(condition) ? 1 : std::min(rows, columns);
+    for (std::int64_t k = 0; k < rank; ++k) {
+        const double size =
+            rank == 1 ? 1.0 : std::pow(condition, -static_cast<double>(k) / static_cast<double>(rank - 1));
+        const std::uint64_t its_seed = seed + static_cast<std::uint64_t>(k);
+        const Exact outer = product(gaussian(rows, 1, its_seed), gaussian(1, columns, its_seed + 50));
+        for (std::size_t i = 0; i < outer.values.size(); ++i) result.values[i] += size * outer.values[i];
+    }
+    return result;
+}
+
+/// Whether steps with one gradient, from zero weights and without decay, go against it, stay finite, and fail in no
+/// refresh.
+inline bool descends(Bench& bench, MatrixOptimizer& optimizer, const Exact& gradient, int steps) {
+    OptimizerRun run(bench, optimizer, Matrix(gradient.rows, gradient.columns));
+    run.weight_decay = 0.0;
+    for (int t = 0; t < steps; ++t) run.step(convert<float>(gradient));
+    const bool refreshes = std::any_of(run.specs().begin(), run.specs().end(),
+                                       [](const StateSpec& spec) { return spec.name == "refresh_failures"; });
+    return all_finite(run.weight()) && inner(convert<double>(run.weight()), gradient) < 0.0 &&
+           (!refreshes || run.failures() == 0);
 }
 
 }  // namespace mfsdp::optim::test

@@ -209,24 +209,9 @@ TEST_CASE("Shampoo points along gradients of rank one, of condition up to 1e10, 
     for (const auto& [rows, columns] :
          std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 7}, {7, 1}, {12, 20}, {20, 12}, {16, 16}}) {
         for (const double condition : {1.0, 1e2, 1e4, 1e6, 1e8, 1e10, HUGE_VAL}) {
-            // Sums of outer products whose sizes fall; condition infinity leaves the first alone.
-            Exact gradient(rows, columns);
-            const std::int64_t rank = std::isinf(condition) ? 1 : std::min(rows, columns);
-            for (std::int64_t k = 0; k < rank; ++k) {
-                const double size =
-                    rank == 1 ? 1.0 : std::pow(condition, -static_cast<double>(k) / static_cast<double>(rank - 1));
-                const auto seed = static_cast<std::uint64_t>(100 + k);
-                const Exact outer = product(gaussian(rows, 1, seed), gaussian(1, columns, seed + 50));
-                for (std::size_t i = 0; i < outer.values.size(); ++i) gradient.values[i] += size * outer.values[i];
-            }
             const auto shampoo = make_shampoo({.start_step = 1, .precondition_frequency = 2});
-            OptimizerRun run(bench, *shampoo, Matrix(rows, columns));
-            run.weight_decay = 0.0;
-            for (int t = 0; t < 5; ++t) run.step(convert<float>(gradient));
             INFO(rows << " x " << columns << ", condition " << condition);
-            CHECK(all_finite(run.weight()));
-            CHECK(inner(convert<double>(run.weight()), gradient) < 0.0);
-            CHECK(run.failures() == 0);
+            CHECK(descends(bench, *shampoo, outer_products(rows, columns, condition, 100), 5));
         }
     }
 }
