@@ -44,6 +44,9 @@ class PlacedArgument {
     [[nodiscard]] Tensor image_tensor() const;
     /// Byte offset of row-major element `index`.
     [[nodiscard]] std::size_t position(std::int64_t index) const;
+    /// Calls visit(index of the first element, its byte offset, elements) for every row; its elements are contiguous.
+    template <class Visit>
+    void visit_rows(Visit visit) const;
 
     bool written_;
     std::vector<std::byte> sent_, fetched_;

@@ -5,6 +5,7 @@
 
 #include "support/catch.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace mfsdp::device::conformance {
@@ -117,14 +118,16 @@ PlacedArgument::PlacedArgument(Device& device, MemoryLedger& ledger, const Argum
     buffer_ = Buffer(device, ledger, MemoryCategory::workspace, bytes);
     tensor_.data = buffer_.data() + first_;
     sent_.assign(static_cast<std::size_t>(bytes), kGuard);
-    for (std::int64_t i = 0; i < tensor_.count(); ++i) {
-        std::byte* const element = sent_.data() + position(i);
+    visit_rows([&](std::int64_t first, std::size_t offset, std::int64_t count) {
+        std::byte* const row = sent_.data() + offset;
         if (argument.access == Access::write) {
-            std::fill_n(element, size, kPoison);
-        } else {
-            write_element(element, argument.dtype, values[static_cast<std::size_t>(i)]);
+            std::fill_n(row, count * size, kPoison);
+            return;
         }
-    }
+        for (std::int64_t i = 0; i < count; ++i) {
+            write_element(row + i * size, argument.dtype, values[static_cast<std::size_t>(first + i)]);
+        }
+    });
 }
 
 Tensor PlacedArgument::image_tensor() const {
@@ -140,6 +143,13 @@ std::size_t PlacedArgument::position(std::int64_t index) const {
     return first_ + static_cast<std::size_t>(offset * size_of(tensor_.dtype));
 }
 
+template <class Visit>
+void PlacedArgument::visit_rows(Visit visit) const {
+    const std::int64_t count = tensor_.count();
+    const std::int64_t columns = tensor_.rank > 0 ? tensor_.shape[static_cast<std::size_t>(tensor_.rank - 1)] : 1;
+    for (std::int64_t first = 0; first < count; first += columns) visit(first, position(first), columns);
+}
+
 void PlacedArgument::send(Stream& stream) const { launch(stream, CopyFromHost{image_tensor(), sent_.data()}); }
 
 void PlacedArgument::fetch(Stream& stream) {
@@ -150,27 +160,31 @@ void PlacedArgument::fetch(Stream& stream) {
 
 std::vector<double> PlacedArgument::values() const {
     std::vector<double> result;
-    for (std::int64_t i = 0; i < tensor_.count(); ++i) {
-        result.push_back(read_element(fetched_.data() + position(i), tensor_.dtype));
-    }
+    result.reserve(static_cast<std::size_t>(tensor_.count()));
+    const std::int64_t size = size_of(tensor_.dtype);
+    visit_rows([&](std::int64_t, std::size_t offset, std::int64_t count) {
+        const std::byte* const row = fetched_.data() + offset;
+        for (std::int64_t i = 0; i < count; ++i) result.push_back(read_element(row + i * size, tensor_.dtype));
+    });
     return result;
 }
 
 std::vector<std::byte> PlacedArgument::bits() const {
     std::vector<std::byte> result;
-    for (std::int64_t i = 0; i < tensor_.count(); ++i) {
-        const std::byte* const element = fetched_.data() + position(i);
-        result.insert(result.end(), element, element + size_of(tensor_.dtype));
-    }
+    result.reserve(static_cast<std::size_t>(tensor_.bytes()));
+    visit_rows([&](std::int64_t, std::size_t offset, std::int64_t count) {
+        const std::byte* const row = fetched_.data() + offset;
+        result.insert(result.end(), row, row + count * size_of(tensor_.dtype));
+    });
     return result;
 }
 
 bool PlacedArgument::intact() const {
     std::vector<std::byte> expected = sent_;
-    for (std::int64_t i = 0; written_ && i < tensor_.count(); ++i) {
-        const std::size_t element = position(i);
-        std::memcpy(expected.data() + element, fetched_.data() + element,
-                    static_cast<std::size_t>(size_of(tensor_.dtype)));
+    if (written_) {
+        visit_rows([&](std::int64_t, std::size_t offset, std::int64_t count) {
+            std::copy_n(fetched_.data() + offset, count * size_of(tensor_.dtype), expected.data() + offset);
+        });
     }
     return expected == fetched_;
 }

@@ -118,7 +118,8 @@ TEST_CASE("median and least of given times") {
     CHECK(runtime::timing_of({7.0}).repeats == 1);
 }
 
-TEST_CASE("a benchmark of steps reports what moved and what was planned, and they are equal") {
+// Those marked slow measure what products a machine can do at most, on large ones.
+TEST_CASE("a benchmark of steps reports what moved and what was planned, and they are equal", "[slow]") {
     for (const auto strategy : {runtime::Strategy::matrix_fsdp, runtime::Strategy::zero1_owner}) {
         const runtime::TrainConfig config = tiny_run(3, strategy);
         const runtime::BenchTable table =
@@ -152,7 +153,8 @@ TEST_CASE("a benchmark of the optimizer counts its work, and under matrix_fsdp n
     CHECK(std::get<std::int64_t>(table.rows[0][column(table, "flops")]) == flops);
 }
 
-TEST_CASE("a benchmark of the optimizer puts the predicted time beside the measured one, for every optimizer") {
+TEST_CASE("a benchmark of the optimizer puts the predicted time beside the measured one, for every optimizer",
+          "[slow]") {
     using runtime::MatrixOptimizerName;
     for (const auto name : {MatrixOptimizerName::none, MatrixOptimizerName::muon, MatrixOptimizerName::shampoo,
                             MatrixOptimizerName::soap}) {
