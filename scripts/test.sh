@@ -8,8 +8,10 @@ usage: scripts/test.sh [CTEST ARGUMENT]...
   About 45 minutes on two cores from nothing; a second run builds only what is new and takes some 15.
   Sets up and builds as scripts/quickstart.sh does, with all tests; then runs, in one ctest:
     gate.*    clang-format on all sources, clang-tidy on what changed
-    asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow]
-    tsan.*    the CUDA backend on the emulated device under ThreadSanitizer, where the CUDA toolkit is installed
+    asan.*    the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, without those marked [slow], and the
+              CUDA backend on several emulated GPUs
+    tsan.*    the CUDA backend on the emulated device, and on several, under ThreadSanitizer; both where the CUDA toolkit
+              is installed
     plain.*   products, and a short training, of a build without MPI, oneDNN, OpenBLAS, ICU and CUDA
     fuzz.*    15 seconds of fuzzing for each parser of foreign files, where clang can (see tests/fuzz/run.sh)
     others    every test of the release build, see tests/CMakeLists.txt
@@ -28,11 +30,11 @@ build cpu all
 
 units=(base device comm model optim runtime)
 configure asan asan
-build asan "${units[@]/%/_tests}"
+build asan "${units[@]/%/_tests}" mpi_ranks mfsdp-train
 
-# Libraries with threads of their own that are not compiled for it would be reported.
-configure tsan tsan -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF
-build tsan device_tests
+# oneDNN has threads of its own that are not compiled for ThreadSanitizer.
+configure tsan tsan -DMFSDP_WITH_ONEDNN=OFF
+build tsan device_tests mpi_ranks mfsdp-train
 
 configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_LAPACK=OFF -DMFSDP_WITH_ICU=OFF \
     -DMFSDP_WITH_CUDA=OFF
@@ -67,10 +69,18 @@ mkdir -p "$gate"
         add "asan.$unit" "$ROOT/build/asan/bin/${unit}_tests" "~[slow]"
     done
     if [[ -e $ROOT/build/tsan/bin/libmfsdp_cuda_emulated.so ]]; then
-        # Without the three that race on purpose, and the table of operations, which takes its time.
-        add tsan.emulated_cuda "$ROOT/build/tsan/bin/device_tests" "*CUDA*" "~every operation agrees*" \
+        # Without the three that race on purpose. Of the table of operations the run with late streams is enough: prompt
+        # ones have no threads of their own, only a kernel's blocks could race, and these the other run has too.
+        add tsan.emulated_cuda "$ROOT/build/tsan/bin/device_tests" "*CUDA*" "~*with prompt streams*" \
             "~streams of the CUDA device do not wait*" "~a CUDA stream has more events*" \
             "~the emulated CUDA device notices*"
+        for sanitizer in asan tsan; do
+            # With more ranks than four each is the same again.
+            add "$sanitizer.nccl" ctest --test-dir "$ROOT/build/$sanitizer" --output-on-failure --no-tests=error \
+                --tests-regex "^comm[.]nccl_" --exclude-regex "_8"
+            add "$sanitizer.training" "$ROOT/tests/apps/emulated_training.sh" "$ROOT/build/$sanitizer/bin/mfsdp-train" \
+                "$ROOT/build/$sanitizer/bin/libmfsdp_cuda_emulated.so" 3
+        done
     fi
     add plain.device "$ROOT/build/plain/bin/device_tests" "~[slow]"
     add plain.train "$ROOT/tests/apps/short_training.sh" "$ROOT/build/plain/bin/mfsdp-train"
@@ -83,4 +93,5 @@ mkdir -p "$gate"
     echo "subdirs(\"$ROOT/build/cpu\")"
 } >"$gate/CTestTestfile.cmake"
 export LSAN_OPTIONS="suppressions=$ROOT/scripts/lsan.supp:print_suppressions=0"
+export TSAN_OPTIONS="suppressions=$ROOT/scripts/tsan.supp"
 exec ctest --test-dir "$gate" --output-on-failure --parallel "$(nproc)" "$@"

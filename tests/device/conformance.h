@@ -125,8 +125,9 @@ struct Backend {
     std::function<std::unique_ptr<Device>(int threads)> make;
 };
 [[nodiscard]] std::vector<Backend> cpu_backends();
-/// Empty, with a warning, in builds without a CUDA toolkit.
-[[nodiscard]] std::vector<Backend> emulated_cuda_backends();
+/// Work done at once in the order of threads, or `late`: by the streams' own threads, after pauses, from the last
+/// thread of a block. Empty, with a warning, in builds without a CUDA toolkit.
+[[nodiscard]] std::vector<Backend> emulated_cuda_backends(bool late);
 /// The GPU of this machine through the library beside this program; empty, with a warning, where there is none.
 [[nodiscard]] std::vector<Backend> gpu_backends();
 

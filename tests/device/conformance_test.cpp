@@ -34,11 +34,10 @@ std::vector<Backend> cpu_backends() {
     return result;
 }
 
-std::vector<Backend> emulated_cuda_backends() {
+std::vector<Backend> emulated_cuda_backends([[maybe_unused]] bool late) {
 #ifdef MFSDP_EMULATED_CUDA_MODULE
-    return {{"emulated cuda", {1}, [](int) { return mfsdp::test::make_emulated_cuda_device(); }},
-            {"emulated cuda with late streams and threads from the last one", {1}, [](int) {
-                 return mfsdp::test::make_emulated_cuda_device("asynchronous=1,backwards=1");
+    return {{late ? "emulated cuda with late streams and threads from the last one" : "emulated cuda", {1}, [=](int) {
+                 return mfsdp::test::make_emulated_cuda_device(late ? "asynchronous=1,backwards=1" : "");
              }}};
 #else
     WARN("backend emulated cuda: skipped, this build has no CUDA toolkit");
@@ -280,8 +279,15 @@ TEST_CASE("every operation agrees with its reference on the CPU, with bits that 
     check_backends(cpu_backends());
 }
 TEST_CASE(
-    "every operation agrees with its reference on the emulated CUDA device, with bits that depend on values alone") {
-    check_backends(emulated_cuda_backends());
+    "every operation agrees with its reference on the emulated CUDA device with prompt streams, with bits that depend "
+    "on "
+    "values alone") {
+    check_backends(emulated_cuda_backends(false));
+}
+TEST_CASE(
+    "every operation agrees with its reference on the emulated CUDA device with late streams, with bits that depend on "
+    "values alone") {
+    check_backends(emulated_cuda_backends(true));
 }
 TEST_CASE("every operation agrees with its reference on the GPU, with bits that depend on values alone") {
     check_backends(gpu_backends());

@@ -13,9 +13,6 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace emulated_cuda {
 
@@ -32,10 +29,6 @@ void leave([[maybe_unused]] ExecutionPlace& from, [[maybe_unused]] const Executi
            [[maybe_unused]] bool forever = false) {
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(forever ? nullptr : &from.fake_stack, to.stack_bottom, to.stack_bytes);
-#endif
-#ifdef __SANITIZE_THREAD__
-    from.thread_state = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(to.thread_state, 0);
 #endif
 }
 
@@ -84,18 +77,11 @@ Fiber::Fiber(std::size_t number, std::function<void()> body)
           body_();
           leave(own_, caller_place_, true);
           return std::move(caller_);
-      }) {
-#ifdef __SANITIZE_THREAD__
-    own_.thread_state = __tsan_create_fiber(0);
-#endif
-}
+      }) {}
 
 Fiber::~Fiber() {
     ending_ = true;
     if (context_) resume();
-#ifdef __SANITIZE_THREAD__
-    __tsan_destroy_fiber(own_.thread_state);
-#endif
 }
 
 void Fiber::resume() {

@@ -56,6 +56,21 @@ ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, nccl
 
 #include <mpi.h>
 
+#ifdef __SANITIZE_THREAD__
+extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): ThreadSanitizer's names.
+void __tsan_read_range(void* address, unsigned long bytes);
+void __tsan_write_range(void* address, unsigned long bytes);
+// NOLINTEND(bugprone-reserved-identifier)
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void AnnotateIgnoreSyncBegin(const char* file, int line);
+void AnnotateIgnoreSyncEnd(const char* file, int line);
+}
+#endif
+
 namespace {
 
 constexpr int kTag = 7;
@@ -125,6 +140,39 @@ void check(int code, const char* call) {
     refuse(std::string(call) + ": " + text);
 }
 
+// ThreadSanitizer knows nothing of what orders MPI's threads, of which any may complete any message. So what MPI does
+// is hidden from it, its locks too, which would order streams that no event orders. What a message reads and writes is
+// told in its stream's name.
+
+struct HiddenFromThreadSanitizer {
+#ifdef __SANITIZE_THREAD__
+    HiddenFromThreadSanitizer() {
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+        AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    }
+    HiddenFromThreadSanitizer(const HiddenFromThreadSanitizer&) = delete;
+    HiddenFromThreadSanitizer& operator=(const HiddenFromThreadSanitizer&) = delete;
+    ~HiddenFromThreadSanitizer() {
+        AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    }
+#endif
+};
+
+void tell_thread_sanitizer([[maybe_unused]] const Operation& operation, [[maybe_unused]] int rank) {
+#ifdef __SANITIZE_THREAD__
+    const auto bytes = static_cast<unsigned long>(operation.bytes);
+    const bool is_root = operation.kind == Operation::Kind::broadcast && operation.peer == rank;
+    if (operation.kind == Operation::Kind::send || is_root) {
+        __tsan_read_range(operation.data, bytes);
+    } else {
+        __tsan_write_range(operation.data, bytes);
+    }
+#endif
+}
+
 /// Waits for `requests`; false if the communicator is aborted first.
 bool finish(std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses, const State& state) {
     statuses.resize(requests.size());
@@ -153,7 +201,9 @@ struct Task {
         for (const Operation& operation : operations) {
             emulated_cuda::require_device_memory(operation.data, static_cast<std::size_t>(operation.bytes),
                                                  "a message of NCCL");
+            tell_thread_sanitizer(operation, state->rank);
         }
+        [[maybe_unused]] const HiddenFromThreadSanitizer hidden;
         std::vector<MPI_Request> requests;
         std::vector<const Operation*> posted;
         const auto post = [&](Operation::Kind kind, const auto& call) {
