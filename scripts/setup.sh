@@ -14,7 +14,7 @@ optional=(libdnnl-dev libopenblas-dev libicu-dev ccache fortunes fortunes-min)
 
 case "$*" in
     "") ;;
-    --tests) optional+=(clang-format clang-tidy clang libclang-rt-dev libboost-context-dev) ;;
+    --tests) optional+=(clang-format clang-tidy clang libclang-rt-dev libboost-context-dev python3) ;;
     *) fail 2 "unknown argument '$*'; usage: scripts/setup.sh [--tests]" ;;
 esac
 

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Compares runs by their metrics.jsonl: validation losses, and steps and seconds to a given one.
+
+Seconds are the run's own clock: the sum of step_time_s, which leaves validation, samples and exports out. Between two
+validations the loss is taken to fall on a straight line. Runs whose names differ in a last "-NUMBER" alone are seeds of
+one entry, which is then their mean with (least to most)."""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 400, 56, 16, 120, 44
+COLOURS = ["#4269d0", "#ff725c", "#3ca951", "#9467bd", "#97714a", "#6cc5b0", "#efb118", "#333333"]
+
+
+class Run:
+    """step -> validation loss, and step -> seconds of training up to it, of one metrics.jsonl."""
+
+    def __init__(self, folder):
+        self.losses, self.seconds = {}, {0: 0.0}
+        file = pathlib.Path(folder) / "metrics.jsonl"
+        step = 0
+        for number, text in enumerate(file.read_text().splitlines(), 1):
+            try:
+                line = json.loads(text)
+            except ValueError:
+                sys.exit(f"{file}:{number}: not a JSON object")
+            if line["kind"] == "run":
+                step = 0
+            elif line["kind"] == "train":
+                self.seconds[line["step"]] = self.seconds[step] + line["step_time_s"] * (line["step"] - step)
+                step = line["step"]
+            elif line["kind"] == "eval":
+                self.losses[line["step"]] = float(line["eval_loss"])
+        if not self.losses:
+            sys.exit(f"{file}: no validation loss; train.eval_interval and data.valid ask for it")
+
+    def steps_to(self, target):
+        """The step, with its fraction, at which the loss first is `target`; None if it never is."""
+        before = None
+        for step, loss in sorted(self.losses.items()):
+            if loss <= target:
+                if before is None or loss == before[1]:
+                    return float(step)
+                return before[0] + (step - before[0]) * (before[1] - target) / (before[1] - loss)
+            before = (step, loss)
+        return None
+
+    def seconds_to(self, step):
+        known = sorted(self.seconds)
+        after = next(each for each in known if each >= step)
+        before = max((each for each in known if each <= step), default=after)
+        if after == before:
+            return self.seconds[after]
+        part = (step - before) / (after - before)
+        return self.seconds[before] + part * (self.seconds[after] - self.seconds[before])
+
+
+def spread(values, digits):
+    """Mean (least to most)."""
+    if any(value is None for value in values):
+        return "not reached"
+    mean = f"{sum(values) / len(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def mean_losses(runs):
+    steps = set.intersection(*(set(run.losses) for run in runs))
+    return {step: sum(run.losses[step] for run in runs) / len(runs) for step in sorted(steps)}
+
+
+def print_table(entries, target):
+    wanted = "" if target is None else f" steps to {target:g} | seconds |"
+    print(f"| run | seeds | steps | validation loss | seconds of training |{wanted}")
+    print("|---|---|---|---|---|" + ("---|---|" if wanted else ""))
+    for name, runs in entries.items():
+        last = max(mean_losses(runs))
+        cells = [name, str(len(runs)), str(last), spread([run.losses[last] for run in runs], 3),
+                 spread([run.seconds_to(last) for run in runs], 1)]
+        if target is not None:
+            steps = [run.steps_to(target) for run in runs]
+            seconds = [None if step is None else run.seconds_to(step) for run, step in zip(runs, steps)]
+            cells += [spread(steps, 0), spread(seconds, 1)]
+        print("| " + " | ".join(cells) + " |")
+
+
+def draw(entries, target):
+    """Mean validation losses over steps, as SVG."""
+    curves = {name: mean_losses(runs) for name, runs in entries.items()}
+    losses = [loss for curve in curves.values() for loss in curve.values()]
+    low, high, last = min(losses), max(losses), max(step for curve in curves.values() for step in curve)
+    margin = 0.05 * (high - low) or 1.0
+    low, high = low - margin, high + margin
+
+    def x(step):
+        return LEFT + (WIDTH - LEFT - RIGHT) * step / last
+
+    def y(loss):
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / (high - low)
+
+    def text(at_x, at_y, anchor, words, colour="#333333"):
+        return f'<text x="{at_x:.1f}" y="{at_y:.1f}" text-anchor="{anchor}" fill="{colour}">{words}</text>'
+
+    def line(x1, y1, x2, y2, style):
+        return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {style}/>'
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+             'font-family="sans-serif" font-size="12">', '<rect width="100%" height="100%" fill="white"/>']
+    for i in range(6):
+        loss, step = low + (high - low) * i / 5, last * i / 5
+        parts += [line(LEFT, y(loss), WIDTH - RIGHT, y(loss), 'stroke="#dddddd"'),
+                  text(LEFT - 6, y(loss) + 4, "end", f"{loss:.2f}"),
+                  text(x(step), HEIGHT - BOTTOM + 18, "middle", f"{step:.0f}")]
+    if target is not None and low < target < high:
+        parts.append(line(LEFT, y(target), WIDTH - RIGHT, y(target), 'stroke="#888888" stroke-dasharray="4 3"'))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "middle", "step"))
+    parts.append(f'<text transform="translate(14 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle" fill="#333333">'
+                 'validation loss</text>')
+    for i, (name, curve) in enumerate(curves.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        points = " ".join(f"{x(step):.1f},{y(loss):.1f}" for step, loss in curve.items())
+        row = TOP + 16 + 18 * i
+        parts += [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
+                  line(WIDTH - RIGHT + 12, row - 4, WIDTH - RIGHT + 30, row - 4, f'stroke="{colour}" stroke-width="2"'),
+                  text(WIDTH - RIGHT + 36, row, "start", name)]
+    return "\n".join(parts + ["</svg>", ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/compare_runs.py", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="telemetry.run_dir of a run")
+    parser.add_argument("--target", type=float, metavar="LOSS", help="validation loss to count steps and seconds to")
+    parser.add_argument("--svg", metavar="FILE", help="draws the mean validation losses")
+    arguments = parser.parse_args()
+    entries = {}
+    for folder in arguments.runs:
+        name = re.sub(r"-\d+$", "", pathlib.Path(folder).resolve().name)
+        try:
+            entries.setdefault(name, []).append(Run(folder))
+        except OSError as error:
+            sys.exit(f"{error.filename}: {error.strerror}")
+    print_table(entries, arguments.target)
+    if arguments.svg:
+        pathlib.Path(arguments.svg).write_text(draw(entries, arguments.target))
+
+
+main()
