@@ -41,6 +41,16 @@ Tensor part(const MatrixStep& matrix, std::size_t index, const Tensor& whole) {
 /// Bytes that a matrix takes in each buffer of a wave.
 std::int64_t bytes_in_wave(const MatrixStep& matrix) { return device::align_up(matrix.weight.count() * kFloatBytes); }
 
+/// The shape of the sums of squares of a block, and their number.
+struct SquareSumsShape {
+    std::int64_t rows, columns;
+
+    explicit SquareSumsShape(const BlockWork& block)
+        : rows(std::min(block.rows, block.columns)),
+          columns(device::square_sums_of(std::max(block.rows, block.columns))) {}
+    [[nodiscard]] std::int64_t bytes() const { return rows * columns * device::size_of(DType::float64); }
+};
+
 std::tuple<std::int64_t, std::int64_t, std::size_t> shape_of(const MatrixStep& matrix) {
     return {matrix.weight.rows(), matrix.weight.columns(), matrix.blocks.size()};
 }
@@ -58,6 +68,7 @@ MatrixStepper::StateCounts MatrixStepper::counts_of(std::int64_t rows, std::int6
     const std::vector<StateSpec> states = optimizer_.block_states(rows, columns);
     const auto element = static_cast<std::size_t>(
         std::count_if(states.begin(), states.end(), [](const StateSpec& state) { return state.element; }));
+    MFSDP_ASSERT(element <= kMaxElementStates, optimizer_.name() + " has too many elementwise states");
     known_counts_.push_back({rows, columns, element, states.size() - element});
     return known_counts_.back();
 }
@@ -123,9 +134,20 @@ void MatrixStepper::step(device::Stream& stream, device::BufferPool& workspace, 
 
 void MatrixStepper::accumulate(const Owned& owned, const Tensor& input) {
     const MatrixStep& matrix = *owned.matrix;
-    optimizer_.accumulate(*stream_, input, matrix.gradient, matrix.states.first(owned.element_states),
-                          matrix.gradient_scale);
-    for (std::size_t i = 0; i < owned.block_count; ++i) blocks_of(owned)[i].input = part(matrix, i, input);
+    const auto states = matrix.states.first(owned.element_states);
+    const std::span<BlockWork> blocks = blocks_of(owned);
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].input = part(matrix, i, input);
+    if (!blocks[0].square_sums.defined()) {
+        optimizer_.accumulate(*stream_, input, {}, matrix.gradient, states, matrix.gradient_scale);
+        return;
+    }
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        std::array<Tensor, kMaxElementStates> parts;
+        std::transform(states.begin(), states.end(), parts.begin(),
+                       [&](const Tensor& state) { return part(matrix, i, state); });
+        optimizer_.accumulate(*stream_, blocks[i].input, blocks[i].square_sums, part(matrix, i, matrix.gradient),
+                              std::span(parts).first(states.size()), matrix.gradient_scale);
+    }
 }
 
 void MatrixStepper::observe(const Owned& owned) {
@@ -150,9 +172,13 @@ void MatrixStepper::direct_all() {
 }
 
 void MatrixStepper::direct(Wave wave) {
+    const std::size_t first = wave.front().first_block;
+    const std::size_t count = wave.back().first_block + wave.back().block_count - first;
+    const std::span<BlockWork> blocks = std::span(blocks_).subspan(first, count);
     std::int64_t bytes = 0;
     for (const Owned& owned : wave) bytes += bytes_in_wave(*owned.matrix);
     const PooledBuffer input(*workspace_, *stream_, optimizer_.direction_reads_input() ? bytes : 0);
+    const PooledBuffer square_sums = place_square_sums(blocks);
     std::array<PooledBuffer, kMaxAverages> averages;
     const auto average_count = static_cast<std::size_t>(optimizer_.averages());
     for (std::size_t i = 0; i < average_count; ++i) averages[i] = PooledBuffer(*workspace_, *stream_, bytes);
@@ -169,10 +195,23 @@ void MatrixStepper::direct(Wave wave) {
                 std::span(places).first(average_count));
         offset += bytes_in_wave(*owned.matrix);
     }
-    const std::size_t first = wave.front().first_block;
-    const std::size_t count = wave.back().first_block + wave.back().block_count - first;
-    optimizer_.direction(*stream_, *workspace_, std::span<const BlockWork>(blocks_).subspan(first, count), step_);
+    optimizer_.direction(*stream_, *workspace_, blocks, step_);
     for (const Owned& owned : wave) update(owned);
+}
+
+/// Room for the sums of squares of blocks, without gaps: those of blocks of one shape can then be one batch.
+PooledBuffer MatrixStepper::place_square_sums(std::span<BlockWork> blocks) {
+    if (!optimizer_.leaves_square_sums()) return {};
+    std::int64_t bytes = 0;
+    for (const BlockWork& block : blocks) bytes += SquareSumsShape(block).bytes();
+    PooledBuffer buffer(*workspace_, *stream_, bytes);
+    std::int64_t offset = 0;
+    for (BlockWork& block : blocks) {
+        const SquareSumsShape shape(block);
+        block.square_sums = buffer.view(DType::float64, {shape.rows, shape.columns}, offset);
+        offset += shape.bytes();
+    }
+    return buffer;
 }
 
 void MatrixStepper::prepare(const Owned& owned, const Tensor& input, std::span<const Tensor> averages) {

@@ -37,6 +37,16 @@ device::Tensor batch(std::span<const BlockWork> run, device::Tensor BlockWork::*
     return result;
 }
 
+/// The sums of squares of a run of blocks as one tensor; undefined if they have none.
+device::Tensor square_sums_of(std::span<const BlockWork> run) {
+    const device::Tensor& first = run.front().square_sums;
+    if (!first.defined()) return {};
+    const auto count = static_cast<std::int64_t>(run.size());
+    MFSDP_ASSERT(run.back().square_sums.data == first.data + (count - 1) * first.bytes(),
+                 "the sums of squares of blocks in one batch follow each other");
+    return device::Tensor::dense(first.data, first.dtype, {count, first.shape[0], first.shape[1]});
+}
+
 class Muon final : public MatrixOptimizer {
   public:
     explicit Muon(const MuonOptions& options)
@@ -57,16 +67,18 @@ class Muon final : public MatrixOptimizer {
     [[nodiscard]] OptimizerCost cost(std::int64_t rows, std::int64_t columns) const override {
         const std::int64_t s = std::min(rows, columns), l = std::max(rows, columns);
         const std::int64_t size = device::size_of(options_.ns_dtype);
-        // Momentum, norm and weights pass over ten float32 matrices, the row step over seven, copies within the
+        // Momentum, division and weights pass over nine float32 matrices, the row step over seven, copies within the
         // iteration over an iterate and a Gram matrix.
-        const std::int64_t passes = options_.normuon ? 17 : 10;
+        const std::int64_t passes = options_.normuon ? 16 : 9;
         return {.step = {.product_flops = newton_schulz_flops(newton_schulz_, rows, columns),
                          .element_bytes =
                              kFloatBytes * passes * s * l + options_.num_ns_steps * size * 2 * (s * l + s * s)}};
     }
 
-    void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& gradient,
-                    std::span<const device::Tensor> element_states,
+    [[nodiscard]] bool leaves_square_sums() const override { return true; }
+
+    void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& square_sums,
+                    const device::Tensor& gradient, std::span<const device::Tensor> element_states,
                     const device::GradientScale& gradient_scale) override {
         MFSDP_ASSERT(element_states.size() == 1, "muon has one state for each matrix");
         if (gradient.count() == 0) return;
@@ -75,6 +87,8 @@ class Muon final : public MatrixOptimizer {
                                    .momentum = element_states[0],
                                    .update = input,
                                    .gradient = gradient,
+                                   .square_sums = square_sums,
+                                   .by_columns = input.rows() > input.columns(),
                                    .scale = gradient_scale,
                                    .beta = static_cast<float>(options_.momentum),
                                    .gradient_factor = ema ? static_cast<float>(1.0 - options_.momentum) : 1.0F,
@@ -87,7 +101,8 @@ class Muon final : public MatrixOptimizer {
         while (!blocks.empty()) {
             const std::size_t count = run_length(blocks);
             newton_schulz(stream, workspace, batch(blocks.first(count), &BlockWork::out),
-                          batch(blocks.first(count), &BlockWork::input), newton_schulz_);
+                          batch(blocks.first(count), &BlockWork::input), newton_schulz_,
+                          square_sums_of(blocks.first(count)));
             for (const BlockWork& block : blocks.first(count)) {
                 if (options_.normuon) balance_rows(stream, workspace, block);
             }

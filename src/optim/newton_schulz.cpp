@@ -87,13 +87,15 @@ bool restarts(std::int64_t step) { return step > 1 && step % 3 == 0; }
 class Iteration {
   public:
     Iteration(device::Stream& stream, device::BufferPool& workspace, const Tensor& out, const Tensor& in,
-              const NewtonSchulzOptions& options, bool gram)
+              const Tensor& square_sums, const NewtonSchulzOptions& options, bool gram)
         : stream_(stream),
           options_(options),
           extent_{in.shape[0], std::min(in.shape[1], in.shape[2]), std::max(in.shape[1], in.shape[2]),
                   in.shape[1] > in.shape[2]},
           out_(out),
-          in_(in) {
+          in_(in),
+          square_sums_(square_sums),
+          has_sums_(square_sums.defined()) {
         const std::int64_t count = extent_.count, s = extent_.s, l = extent_.l;
         const std::int64_t bytes = device::size_of(options.dtype);
         const auto take = [&](std::size_t index, std::int64_t columns) {
@@ -101,6 +103,13 @@ class Iteration {
             return memory_[index].view(options.dtype, {count, s, columns});
         };
         norm_memory_ = PooledBuffer(workspace, stream, count * device::size_of(DType::float64));
+        const std::int64_t sums = device::square_sums_of(l);
+        if (!has_sums_) {
+            sums_memory_ = PooledBuffer(workspace, stream, count * s * sums * device::size_of(DType::float64));
+            square_sums_ = sums_memory_.view(DType::float64, {count, s, sums});
+        }
+        MFSDP_ASSERT(square_sums_.shape[0] == count && square_sums_.shape[1] == s && square_sums_.shape[2] == sums,
+                     "square_sums " + square_sums_.describe() + " are not those of " + in.describe());
         iterate_ = take(0, l);
         next_ = take(1, l);
         gram_ = take(2, s);
@@ -109,7 +118,6 @@ class Iteration {
             accumulated_ = take(4, s);
             spare_ = take(5, s);
         }
-        wide_ = next_;
         if (extent_.tall && options.dtype != DType::float32) {
             wide_memory_ = PooledBuffer(workspace, stream, count * s * l * device::size_of(DType::float32));
             wide_ = wide_memory_.view(DType::float32, {count, s, l});
@@ -176,16 +184,17 @@ class Iteration {
         return newton_schulz_coefficients(options_.coefficient_type, step - 1);
     }
 
-    /// iterate = in / |in| in the wide orientation. The norm is that of the wide copy: its order of additions, and so
-    /// its last bit, is then the same for a matrix and its transpose.
+    /// iterate = in / |in| in the wide orientation.
     void normalise() {
         const Tensor norms = norm_memory_.view(DType::float64, {extent_.count});
         for (std::int64_t i = 0; i < extent_.count; ++i) {
-            const Tensor source = matrix(in_, i), turned = matrix(wide_, i), norm = norms.slice(0, i, 1);
-            if (extent_.tall) launch(device::Transpose{.out = turned, .in = source});
-            const Tensor& wide = extent_.tall ? turned : source;
-            launch(device::FrobeniusNorm{.norm = norm, .in = wide});
-            launch(device::DivideByNorm{.out = matrix(iterate_, i), .in = wide, .norm = norm});
+            const Tensor source = matrix(in_, i), sums = matrix(square_sums_, i), norm = norms.slice(0, i, 1);
+            if (!has_sums_) {
+                launch(device::BlockSquareSums{.square_sums = sums, .in = source, .by_columns = extent_.tall});
+            }
+            launch(device::NormOfSquareSums{.norm = norm, .square_sums = sums});
+            launch(device::DivideByNorm{
+                .out = matrix(iterate_, i), .in = source, .norm = norm, .transposed = extent_.tall});
         }
     }
 
@@ -209,11 +218,12 @@ class Iteration {
     device::Stream& stream_;
     NewtonSchulzOptions options_;
     Extent extent_;
-    Tensor out_, in_;
+    Tensor out_, in_, square_sums_;
+    bool has_sums_;
     std::array<PooledBuffer, 6> memory_;
-    PooledBuffer norm_memory_, wide_memory_;
+    PooledBuffer norm_memory_, sums_memory_, wide_memory_;
     Tensor iterate_, next_, gram_, polynomial_, accumulated_, spare_;
-    Tensor wide_;    // float32: a tall matrix turned, and with 16-bit iterates its result
+    Tensor wide_;    // float32: what a tall matrix with 16-bit iterates becomes
     Tensor result_;  // of the last product
 };
 
@@ -251,13 +261,14 @@ std::int64_t newton_schulz_flops(const NewtonSchulzOptions& options, std::int64_
 }
 
 void newton_schulz(device::Stream& stream, device::BufferPool& workspace, Tensor out, Tensor in,
-                   const NewtonSchulzOptions& options) {
+                   const NewtonSchulzOptions& options, Tensor square_sums) {
     MFSDP_ASSERT((in.rank == 2 || in.rank == 3) && !in.empty() && same_shape(out, in),
                  "out " + out.describe() + " has the shape of the matrices in " + in.describe());
     MFSDP_ASSERT(options.steps >= 1, "Newton-Schulz takes at least one step");
     const Tensor all = batched(in);
     const bool gram = uses_gram(options, all.shape[1], all.shape[2]);
-    Iteration iteration(stream, workspace, batched(out), all, options, gram);
+    if (square_sums.defined()) square_sums = batched(square_sums);
+    Iteration iteration(stream, workspace, batched(out), all, square_sums, options, gram);
     if (gram) {
         iteration.run_gram();
     } else {

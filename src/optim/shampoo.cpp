@@ -73,7 +73,7 @@ class Shampoo final : public FactoredOptimizer {
     [[nodiscard]] std::int64_t averages() const override { return keeps_squares() ? 2 : 1; }
     [[nodiscard]] bool observes(std::int64_t /*step*/) const override { return true; }
 
-    void accumulate(device::Stream& stream, const Tensor& input, const Tensor& gradient,
+    void accumulate(device::Stream& stream, const Tensor& input, const Tensor& /*square_sums*/, const Tensor& gradient,
                     std::span<const Tensor> element_states, const device::GradientScale& scale) override {
         if (gradient.count() == 0) return;
         // rmsprop and adam average squares, adagrad adds them up.

@@ -100,7 +100,7 @@ class Soap final : public FactoredOptimizer {
     [[nodiscard]] bool observes(std::int64_t step) const override { return step == 1; }
     [[nodiscard]] bool directs(std::int64_t step) const override { return step > 1 || !options_.skip_first_step; }
 
-    void accumulate(device::Stream& stream, const Tensor& input, const Tensor& gradient,
+    void accumulate(device::Stream& stream, const Tensor& input, const Tensor& /*square_sums*/, const Tensor& gradient,
                     std::span<const Tensor> /*element_states*/, const device::GradientScale& scale) override {
         if (gradient.count() == 0) return;
         device::launch(stream, device::ScaleGradient{.out = input, .gradient = gradient, .scale = scale});

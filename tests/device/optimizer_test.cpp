@@ -6,6 +6,7 @@
 
 #include "device/transfers.h"
 #include "support/catch.h"
+#include "support/cuda_devices.h"
 
 #include <cmath>
 #include <limits>
@@ -67,7 +68,13 @@ TEST_CASE("the gradient is scaled by 1 / targets first and by the clip factor se
     const float third = 1.0F / 3.0F, clip = 0.7F;
     const std::vector<float> gradient = random_values(100, 1);
     const Tensor momentum = bench.send(std::vector<float>(100, 0.0F)), update = bench.reserve(DType::float32, 100);
-    launch(bench.stream(), MomentumUpdate{momentum, update, bench.send(gradient), {third, clip}, 0.9F, 1.0F, false});
+    launch(bench.stream(), MomentumUpdate{.momentum = momentum,
+                                          .update = update,
+                                          .gradient = bench.send(gradient),
+                                          .scale = {third, clip},
+                                          .beta = 0.9F,
+                                          .gradient_factor = 1.0F,
+                                          .nesterov = false});
     std::vector<float> wanted, other_order;
     for (const float g : gradient) {
         const float mean = g * third, clipped = g * clip;
@@ -98,7 +105,7 @@ TEST_CASE("optimizer kernels have the same bits for any number of threads, any l
             launch(bench.stream(), step);
             const Tensor update = bench.reserve(DType::float32, count, offset);
             const Tensor momentum = bench.send(b, offset).slice(0, 0, count);
-            launch(bench.stream(), MomentumUpdate{momentum, update, task.gradient, {}, 0.95F, 0.05F, true});
+            launch(bench.stream(), MomentumUpdate{momentum, update, task.gradient});
             const std::vector<std::vector<float>> results{bench.fetch(task.weight), bench.fetch(task.exp_avg),
                                                           bench.fetch(task.exp_avg_sq), bench.fetch(momentum),
                                                           bench.fetch(update)};
@@ -138,6 +145,64 @@ TEST_CASE("norms of tiny, huge and empty matrices are right to the last digits")
     CHECK(norm_of(bench.send(std::vector<float>{1.0F}).slice(0, 0, 0)) == 0.0);
     CHECK(norm_of(bench.send(std::vector<float>(300 * 9000, 0.5F)).reshape({300, 9000})) ==
           Approx(0.5 * std::sqrt(300.0 * 9000.0)).epsilon(1e-14));
+}
+
+TEST_CASE("sums of squares have the same bits by momentum or alone, by rows or by columns of the transpose") {
+    struct Shape {
+        std::int64_t rows, columns;
+    };
+    std::vector<mfsdp::test::MakeDevice> devices = mfsdp::test::emulated_cuda_devices();
+    for (mfsdp::test::MakeDevice& gpu : mfsdp::test::gpu_devices()) devices.push_back(std::move(gpu));
+    for (const int threads : {1, 3}) devices.emplace_back([=] { return make_cpu_device({.threads = threads}); });
+    std::vector<std::vector<double>> first;
+    for (const mfsdp::test::MakeDevice& make : devices) {
+        Bench bench(make());
+        std::size_t index = 0;
+        for (const Shape& shape : {Shape{1, 1}, Shape{3000, 1}, Shape{700, 7}, Shape{33, 128}, Shape{50, 1000},
+                                   Shape{3, 1024}, Shape{2, 1028}, Shape{5, 3001}, Shape{3, 4096}}) {
+            const std::int64_t rows = shape.rows, columns = shape.columns;
+            const std::int64_t count = rows * columns, sums_of_row = square_sums_of(columns);
+            const auto make_sums = [&] {
+                return bench.reserve(DType::float64, rows * sums_of_row).reshape({rows, sums_of_row});
+            };
+            for (const std::int64_t offset : {0, 1}) {
+                INFO(bench.device().description() << ", " << rows << " x " << columns << ", offset " << offset);
+                const auto matrix = [&](std::uint64_t seed) {
+                    return bench.send(random_values(count, seed), offset).reshape({rows, columns});
+                };
+                const auto turned = [&](const Tensor& in) {
+                    const Tensor out = bench.reserve(DType::float32, count, offset).reshape({in.columns(), in.rows()});
+                    launch(bench.stream(), Transpose{out, in});
+                    return out;
+                };
+                const Tensor update = matrix(1), momentum = matrix(2), gradient = matrix(3);
+                const Tensor momentum_turned = turned(momentum), gradient_turned = turned(gradient);
+                const Tensor update_turned = turned(update);
+                const Tensor sums[] = {make_sums(), make_sums(), make_sums(), make_sums()};
+                launch(bench.stream(), MomentumUpdate{momentum, update, gradient, sums[0]});
+                launch(bench.stream(), MomentumUpdate{momentum_turned, update_turned, gradient_turned, sums[1], true});
+                launch(bench.stream(), BlockSquareSums{sums[2], update});
+                launch(bench.stream(), BlockSquareSums{sums[3], update_turned, true});
+                const Tensor norms = bench.reserve(DType::float64, 2);
+                launch(bench.stream(), NormOfSquareSums{norms.slice(0, 0, 1), sums[1]});
+                launch(bench.stream(), FrobeniusNorm{norms.slice(0, 1, 1), update});
+
+                const std::vector<float> values = bench.fetch(update);
+                CHECK(same_bits(bench.fetch(turned(update_turned)), values));
+                CHECK(same_bits(bench.fetch(turned(momentum_turned)), bench.fetch(momentum)));
+                if (first.size() == index) first.push_back(bench.fetch<double>(sums[0]));
+                for (const Tensor& each : sums) CHECK(same_bits(bench.fetch<double>(each), first[index]));
+                long double squares = 0.0L;
+                for (const float x : values) squares += static_cast<long double>(x) * static_cast<long double>(x);
+                const std::vector<double> norm = bench.fetch<double>(norms);
+                CHECK(norm[0] == norm[1]);
+                CHECK(norm[0] == Approx(static_cast<double>(std::sqrt(squares))).epsilon(1e-14));
+            }
+            ++index;
+        }
+        CHECK(index == 9);
+    }
+    CHECK(devices.size() >= 2);
 }
 
 TEST_CASE("a sum of squares has the same words however rows are spread over calls and threads") {
@@ -185,9 +250,23 @@ TEST_CASE("optimizer operations refuse tensors that do not belong together") {
     shared.tasks[1].exp_avg_sq = shared.tasks[1].exp_avg;
     CHECK_THROWS_AS(shared.check(), InternalError);
     const Tensor momentum = floats(6);
-    CHECK_THROWS_AS((MomentumUpdate{momentum, momentum, step.tasks[0].gradient, {}}.check()), InternalError);
-    CHECK_THROWS_AS((MomentumUpdate{momentum, step.tasks[0].gradient, step.tasks[0].gradient, {}}.check()),
-                    InternalError);
+    const Tensor gradient = step.tasks[0].gradient;
+    const Tensor sums = bench.reserve(DType::float64, 3), row_sum = sums.slice(0, 0, 1).reshape({1, 1});
+    CHECK_NOTHROW(MomentumUpdate{momentum, floats(6), gradient}.check());
+    CHECK(MomentumUpdate{momentum, floats(6), gradient}.cost().bytes == 4 * 24);
+    CHECK_NOTHROW(MomentumUpdate{momentum, floats(6), gradient, row_sum}.check());
+    CHECK(MomentumUpdate{momentum, floats(6), gradient, row_sum}.cost().bytes == 4 * 24 + 8);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, momentum, gradient}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, gradient, gradient}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{gradient, floats(6), gradient}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, floats(6), gradient, row_sum, true}.check()), InternalError);
+    CHECK_THROWS_WITH((MomentumUpdate{momentum, floats(6), gradient, sums}.check()),
+                      Catch::Contains("momentum_update: square_sums is float64 [3], wanted float64 [1, 1]"));
+    const Tensor matrix = momentum.reshape({2, 3});
+    CHECK_NOTHROW(BlockSquareSums{sums.reshape({3, 1}), matrix, true}.check());
+    CHECK_THROWS_AS((BlockSquareSums{sums.reshape({3, 1}), matrix}.check()), InternalError);
+    CHECK_THROWS_AS((NormOfSquareSums{sums.slice(0, 0, 1), sums}.check()), InternalError);
+    CHECK_THROWS_AS((NormOfSquareSums{row_sum, row_sum}.check()), InternalError);
     CHECK_THROWS_AS((FrobeniusNorm{floats(1), momentum}.check()), InternalError);
     const Tensor norm = bench.reserve(DType::float64, 1);
     CHECK_THROWS_AS((DivideByNorm{floats(5), momentum, norm}.check()), InternalError);
@@ -204,7 +283,8 @@ TEST_CASE("optimizer operations refuse tensors that do not belong together") {
         mixed.tasks[1].*member = half;
         CHECK_THROWS_AS(mixed.check(), InternalError);
     }
-    CHECK_THROWS_AS((MomentumUpdate{momentum, floats(6), half, {}}.check()), InternalError);
+    CHECK_THROWS_AS((MomentumUpdate{momentum, floats(6), half}.check()), InternalError);
+    CHECK_THROWS_AS((BlockSquareSums{row_sum, half}.check()), InternalError);
     CHECK_THROWS_AS((SquareSum{bench.reserve(DType::int64, ExactSum::kWords + 1), half}.check()), InternalError);
     CHECK_NOTHROW(FrobeniusNorm{norm, half}.check());
     CHECK_THROWS_AS((FrobeniusNorm{norm, integers}.check()), InternalError);
@@ -214,6 +294,12 @@ TEST_CASE("optimizer operations refuse tensors that do not belong together") {
     Tensor in_its_place = momentum;
     in_its_place.dtype = DType::bfloat16;
     CHECK_THROWS_AS((DivideByNorm{in_its_place, momentum, norm}.check()), InternalError);
+    const Tensor wide = momentum.reshape({2, 3}), tall = floats(6).reshape({3, 2});
+    CHECK_NOTHROW(DivideByNorm{tall, wide, norm, true}.check());
+    CHECK_THROWS_AS((DivideByNorm{tall, wide, norm}.check()), InternalError);
+    CHECK_THROWS_AS((DivideByNorm{floats(6).reshape({2, 3}), wide, norm, true}.check()), InternalError);
+    CHECK_THROWS_AS((DivideByNorm{momentum.reshape({3, 2}), wide, norm, true}.check()), InternalError);
+    CHECK_THROWS_AS((DivideByNorm{floats(6), momentum, norm, true}.check()), InternalError);
     CHECK_NOTHROW(WeightUpdate{momentum, half}.check());
     CHECK(WeightUpdate{momentum, half}.cost().bytes == 2 * 24 + 12);
     CHECK_THROWS_AS((WeightUpdate{half, momentum}.check()), InternalError);

@@ -128,6 +128,14 @@ class Bench {
         device::launch(*stream_, device::Fill{.out = tensor, .value = 0.0});
         return tensor;
     }
+    /// Room for the sums of squares of a block (MatrixOptimizer::accumulate), NaN.
+    [[nodiscard]] device::Tensor make_square_sums(std::int64_t rows, std::int64_t columns) {
+        const std::int64_t shorter = std::min(rows, columns), sums = device::square_sums_of(std::max(rows, columns));
+        buffers_.emplace_back(*device_, ledger_, device::MemoryCategory::state, shorter * sums * 8);
+        const device::Tensor tensor = buffers_.back().view(device::DType::float64, {shorter, sums});
+        device::launch(*stream_, device::Fill{.out = tensor, .value = std::numeric_limits<double>::quiet_NaN()});
+        return tensor;
+    }
     /// A state with the value that it starts from.
     [[nodiscard]] device::Tensor state(const StateSpec& spec) {
         buffers_.emplace_back(*device_, ledger_, device::MemoryCategory::state, spec.bytes());

@@ -154,7 +154,7 @@ class GoldenMatrix {
             std::count_if(specs_.begin(), specs_.end(), [](const StateSpec& spec) { return spec.element; }));
         const std::span<const device::Tensor> all(states);
         if (optimizer_.direction_reads_input()) {
-            optimizer_.accumulate(bench_.stream(), input, gradient, all.first(elements), {});
+            optimizer_.accumulate(bench_.stream(), input, {}, gradient, all.first(elements), {});
         } else {
             optimizer_.average(bench_.stream(), averages, all.first(elements), t);
         }

@@ -130,7 +130,7 @@ TEST_CASE("What an optimizer does elementwise has the bits of the whole on any c
                     return result;
                 };
                 const auto state_rows = parts(states), average_rows = parts(averages);
-                optimizer->accumulate(bench.stream(), input.slice(0, row, count), gradient.slice(0, row, count),
+                optimizer->accumulate(bench.stream(), input.slice(0, row, count), {}, gradient.slice(0, row, count),
                                       state_rows, {.inverse_targets = 0.1F, .clip = 0.7F});
                 if (!averages.empty()) optimizer->average(bench.stream(), average_rows, state_rows, 3);
                 row += count;

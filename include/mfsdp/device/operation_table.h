@@ -17,15 +17,16 @@
 namespace mfsdp::device {
 
 /// The one list of all device operations. Every backend implements every entry, or does not compile.
-using OperationTable = OperationSlots<                                                //
-    Matmul,                                                                           // matrix products
-    Fill, Copy, Add, ScaledAdd, Transpose, CopyFromHost, CopyToHost, FillNormal,      // elementwise and copies
-    EmbeddingForward, EmbeddingBackward, PositionForward, PositionBackward,           // embeddings
-    LayerNormForward, LayerNormBackward, RmsNormForward, RmsNormBackward,             // normalisation
-    GeluForward, GeluBackward, SwiGluForward, SwiGluBackward, ColumnSum,              // MLP
-    Rotary, AttentionForward, AttentionBackward,                                      // attention
-    LogSumExpUpdate, CrossEntropyBackward, LossSum,                                   // head
-    AdamWStep, MomentumUpdate, FrobeniusNorm, DivideByNorm, WeightUpdate, SquareSum,  // optimizers
+using OperationTable = OperationSlots<                                            //
+    Matmul,                                                                       // matrix products
+    Fill, Copy, Add, ScaledAdd, Transpose, CopyFromHost, CopyToHost, FillNormal,  // elementwise and copies
+    EmbeddingForward, EmbeddingBackward, PositionForward, PositionBackward,       // embeddings
+    LayerNormForward, LayerNormBackward, RmsNormForward, RmsNormBackward,         // normalisation
+    GeluForward, GeluBackward, SwiGluForward, SwiGluBackward, ColumnSum,          // MLP
+    Rotary, AttentionForward, AttentionBackward,                                  // attention
+    LogSumExpUpdate, CrossEntropyBackward, LossSum,                               // head
+    AdamWStep, MomentumUpdate, BlockSquareSums, NormOfSquareSums, FrobeniusNorm, DivideByNorm, WeightUpdate,
+    SquareSum,                                                       // optimizers
     RowMoment, DivideRows, ScaleByRatio, CautiousUpdate, QkClip,     // NorMuon, cautious decay, QK-clip
     ScaleGradient, GraftMoments, GraftDirection, EigenbasisMoments,  // Shampoo and SOAP, elementwise
     SymmetricProduct, AddToDiagonal, FillIdentity,                   // symmetric matrices

@@ -31,6 +31,7 @@ struct BlockWork {
     std::int64_t rows = 0, columns = 0;
     device::Tensor out;                        ///< [rows, columns]: the direction
     device::Tensor input;                      ///< [rows, columns]: what `accumulate` wrote
+    device::Tensor square_sums{};              ///< of input, or undefined
     std::span<const device::Tensor> averages;  ///< [rows, columns] each: what `average` wrote
     std::span<const device::Tensor> states;    ///< its block states
     std::int64_t number = 0;                   ///< see MatrixStep
@@ -85,14 +86,19 @@ class MatrixOptimizer {
     /// Whether `direction` reads `input`, and how many matrices it reads as `averages`.
     [[nodiscard]] virtual bool direction_reads_input() const { return true; }
     [[nodiscard]] virtual std::int64_t averages() const { return 0; }
+    /// Whether `accumulate` leaves sums of squares of a whole block for `direction`, if asked to.
+    [[nodiscard]] virtual bool leaves_square_sums() const { return false; }
     /// Whether step t observes, and whether it changes weights at all. t >= 1.
     [[nodiscard]] virtual bool observes(std::int64_t /*step*/) const { return false; }
     [[nodiscard]] virtual bool directs(std::int64_t /*step*/) const { return true; }
 
     /// Any rows: input = what observe and direction read of the scaled gradient; changes the element states. An
     /// optimizer with element states is called once in a step. Tensors of equal count, dense, apart from each other.
-    virtual void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& gradient,
-                            std::span<const device::Tensor> element_states, const device::GradientScale& scale) = 0;
+    /// square_sums: undefined or, for a whole block, where leaves_square_sums(), device::BlockSquareSums of input,
+    /// [min, square_sums_of(max)] of its sides: of the longer ones.
+    virtual void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& square_sums,
+                            const device::Tensor& gradient, std::span<const device::Tensor> element_states,
+                            const device::GradientScale& scale) = 0;
     /// Any rows: writes averages() tensors from the element states of step t.
     virtual void average(device::Stream& stream, std::span<const device::Tensor> out,
                          std::span<const device::Tensor> element_states, std::int64_t step);

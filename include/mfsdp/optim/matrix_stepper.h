@@ -25,8 +25,9 @@ class MatrixStepper {
 
     /// 16 MiB of float32: enough matrices at once to fill many threads, little beside what one large matrix takes.
     static constexpr std::int64_t kWaveElements = std::int64_t{1} << 22;
-    /// More averages than this an optimizer cannot have.
+    /// More averages or elementwise states than this an optimizer cannot have.
     static constexpr std::int64_t kMaxAverages = 2;
+    static constexpr std::size_t kMaxElementStates = 2;
 
   private:
     /// How many states a block of a shape has.
@@ -47,6 +48,7 @@ class MatrixStepper {
     void observe(const Owned& owned);
     void direct_all();
     void direct(Wave wave);
+    [[nodiscard]] device::PooledBuffer place_square_sums(std::span<BlockWork> blocks);
     void prepare(const Owned& owned, const device::Tensor& input, std::span<const device::Tensor> averages);
     void update(const Owned& owned);
     void accumulate(const Owned& owned, const device::Tensor& input);

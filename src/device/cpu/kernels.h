@@ -26,8 +26,13 @@ struct Context {
     }
 };
 
-// One kernel for each operation of the table, in src/device/cpu/<file of the operation's header>.cpp. Arguments have
-// been checked. The kernel returns when its result is written.
+/// Elements between the rows of a matrix; a 1-D tensor is one row.
+[[nodiscard]] inline std::int64_t row_stride(const Tensor& matrix) {
+    return matrix.rank == 2 ? matrix.strides[0] : matrix.columns();
+}
+
+// One kernel for each operation of the table, usually in src/device/cpu/<file of the operation's header>.cpp. Arguments
+// have been checked. The kernel returns when its result is written.
 void run(const Context& context, const Matmul& operation);
 void run(const Context& context, const Fill& operation);
 void run(const Context& context, const Copy& operation);
@@ -58,6 +63,8 @@ void run(const Context& context, const CrossEntropyBackward& operation);
 void run(const Context& context, const LossSum& operation);
 void run(const Context& context, const AdamWStep& operation);
 void run(const Context& context, const MomentumUpdate& operation);
+void run(const Context& context, const BlockSquareSums& operation);
+void run(const Context& context, const NormOfSquareSums& operation);
 void run(const Context& context, const FrobeniusNorm& operation);
 void run(const Context& context, const DivideByNorm& operation);
 void run(const Context& context, const WeightUpdate& operation);

@@ -5,9 +5,7 @@
 #include "device/cpu/pieces.h"
 #include "device/cpu/square_sum.h"
 
-#include <array>
 #include <cmath>
-#include <limits>
 #include <mutex>
 #include <span>
 
@@ -16,66 +14,6 @@ namespace mfsdp::device::cpu {
 namespace {
 
 float scaled(float gradient, const GradientScale& scale) { return gradient * scale.inverse_targets * scale.clip; }
-
-std::int64_t row_stride(const Tensor& matrix) { return matrix.rank == 2 ? matrix.strides[0] : matrix.columns(); }
-
-template <class T>
-double frobenius_norm(const Context& context, const Tensor& matrix, const T* in) {
-    // Blocks are summed in parallel, a wave at a time, and their sums added in order by the calling thread.
-    constexpr std::int64_t kWave = 1024;
-    constexpr std::int64_t kBlocksPerPiece = 8;
-    const std::int64_t columns = matrix.columns(), stride = row_stride(matrix);
-    const std::int64_t blocks_per_row = (columns + kSumBlock - 1) / kSumBlock;
-    const std::int64_t blocks = matrix.rows() * blocks_per_row;
-    std::array<double, kWave> sums{};
-    double total = 0.0, row_sum = 0.0;
-    for (std::int64_t wave = 0; wave < blocks; wave += kWave) {
-        const std::int64_t wave_blocks = std::min(kWave, blocks - wave);
-        for_pieces(context.threads, wave_blocks, kBlocksPerPiece, [&](std::int64_t first, std::int64_t count) {
-            for (std::int64_t i = first; i < first + count; ++i) {
-                const std::int64_t row = (wave + i) / blocks_per_row;
-                const std::int64_t begin = (wave + i) % blocks_per_row * kSumBlock;
-                sums[static_cast<std::size_t>(i)] =
-                    square_sum_of_block(in + row * stride + begin, std::min(kSumBlock, columns - begin));
-            }
-        });
-        for (std::int64_t i = 0; i < wave_blocks; ++i) {
-            row_sum += sums[static_cast<std::size_t>(i)];
-            if ((wave + i + 1) % blocks_per_row != 0) continue;
-            total += row_sum;
-            row_sum = 0.0;
-        }
-    }
-    return std::sqrt(total);
-}
-
-template <class T>
-void divide_by_norm(const Context& context, const DivideByNorm& operation) {
-    T* const out = context.data<T>(operation.out);
-    const float* const in = context.data<const float>(operation.in);
-    const std::int64_t in_stride = row_stride(operation.in), out_stride = row_stride(operation.out);
-    const double norm = *context.data<const double>(operation.norm);
-    const auto single = static_cast<float>(norm);
-    const bool fits = single >= std::numeric_limits<float>::min() && single <= std::numeric_limits<float>::max();
-    const bool divide_in_float = fits || !std::isfinite(norm);
-    for_row_pieces(context.threads, operation.in.rows(), operation.in.columns(),
-                   [=](std::int64_t row, std::int64_t begin, std::int64_t size) {
-                       T* const target = out + row * out_stride + begin;
-                       const float* const source = in + row * in_stride + begin;
-                       if (norm == 0.0) {
-                           std::fill_n(target, size, rounded<T>(0.0F));
-                       } else if (divide_in_float) {
-                           for_vectors(size, [=](std::int64_t i, std::int64_t lanes) {
-                               store_lanes(target + i, load_lanes(source + i, lanes) / broadcast(single), lanes);
-                           });
-                       } else {
-                           for (std::int64_t i = 0; i < size; ++i) {
-                               const double quotient = static_cast<double>(source[i]) / norm;
-                               target[i] = rounded<T>(static_cast<float>(quotient));
-                           }
-                       }
-                   });
-}
 
 /// D is the type of the direction.
 template <class D>
@@ -126,33 +64,37 @@ void run(const Context& context, const AdamWStep& step) {
 }
 
 void run(const Context& context, const MomentumUpdate& operation) {
+    const std::int64_t rows = operation.update.rows(), columns = operation.update.columns();
+    if (operation.update.count() == 0) return;
     float* const momentum = context.data<float>(operation.momentum);
     float* const update = context.data<float>(operation.update);
+    double* const square_sums = context.data<double>(operation.square_sums);
     const float* const gradient = context.data<const float>(operation.gradient);
-    for_pieces(context.threads, operation.momentum.count(), kPieceElements,
-               [&, operation](std::int64_t begin, std::int64_t size) {
-                   float* const __restrict m = momentum + begin;
-                   float* const __restrict u = update + begin;
-                   const float* const __restrict in = gradient + begin;
-                   const float beta = operation.beta;
-                   for (std::int64_t i = 0; i < size; ++i) {
-                       const float g = operation.gradient_factor * scaled(in[i], operation.scale);
-                       m[i] = std::fma(beta, m[i], g);
-                       u[i] = operation.nesterov ? std::fma(beta, m[i], g) : m[i];
-                   }
-               });
-}
-
-void run(const Context& context, const FrobeniusNorm& operation) {
-    with_float_type(operation.in.dtype, [&](auto type) {
-        const auto* const in = context.data<const ElementOf<decltype(type)>>(operation.in);
-        *context.data<double>(operation.norm) = frobenius_norm(context, operation.in, in);
-    });
-}
-
-void run(const Context& context, const DivideByNorm& operation) {
-    with_float_type(operation.out.dtype,
-                    [&](auto type) { divide_by_norm<ElementOf<decltype(type)>>(context, operation); });
+    const auto step = [=](std::int64_t begin, std::int64_t size) {
+        float* const __restrict m = momentum + begin;
+        float* const __restrict u = update + begin;
+        const float* const __restrict in = gradient + begin;
+        const float beta = operation.beta;
+        for (std::int64_t i = 0; i < size; ++i) {
+            const float g = operation.gradient_factor * scaled(in[i], operation.scale);
+            m[i] = std::fma(beta, m[i], g);
+            u[i] = operation.nesterov ? std::fma(beta, m[i], g) : m[i];
+        }
+        return u;
+    };
+    if (square_sums == nullptr) {
+        for_pieces(context.threads, operation.update.count(), kPieceElements, step);
+        return;
+    }
+    if (operation.by_columns) {
+        square_sums_by_columns(
+            context.threads, rows, columns, square_sums,
+            [=](std::int64_t row, std::int64_t begin, std::int64_t size) { return step(row * columns + begin, size); });
+        return;
+    }
+    square_sums_by_rows(
+        context.threads, rows, columns, square_sums,
+        [=](std::int64_t row, std::int64_t begin, std::int64_t size) { return step(row * columns + begin, size); });
 }
 
 void run(const Context& context, const WeightUpdate& operation) {

@@ -22,15 +22,8 @@ void transpose(const Context& context, const Transpose& operation) {
             const std::int64_t row = block / across * kTransposeBlock<T>, column = block % across * kTransposeBlock<T>;
             const std::int64_t height = std::min(kTransposeBlock<T>, rows - row);
             const std::int64_t width = std::min(kTransposeBlock<T>, columns - column);
-            const T* const source = in + row * in_stride + column;
-            T* const target = out + column * out_stride + row;
-            if (height == kTransposeBlock<T> && width == kTransposeBlock<T>) {
-                transpose_block(target, out_stride, source, in_stride);
-            } else {
-                for (std::int64_t c = 0; c < width; ++c) {
-                    for (std::int64_t r = 0; r < height; ++r) target[c * out_stride + r] = source[r * in_stride + c];
-                }
-            }
+            transpose_part(out + column * out_stride + row, out_stride, in + row * in_stride + column, in_stride,
+                           height, width);
         }
     });
 }

@@ -44,4 +44,16 @@ void transpose_block(T* out, std::int64_t out_stride, const T* in, std::int64_t 
         std::memcpy(out + row * out_stride, lines[row], sizeof lines[row]);
 }
 
+/// The same of a block at the edge of a matrix, `rows` x `columns` elements of `in`.
+template <class T>
+void transpose_part(T* out, std::int64_t out_stride, const T* in, std::int64_t in_stride, std::int64_t rows,
+                    std::int64_t columns) {
+    if (rows == kTransposeBlock<T> && columns == kTransposeBlock<T>) {
+        return transpose_block(out, out_stride, in, in_stride);
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+        for (std::int64_t r = 0; r < rows; ++r) out[c * out_stride + r] = in[r * in_stride + c];
+    }
+}
+
 }  // namespace mfsdp::device::cpu

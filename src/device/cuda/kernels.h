@@ -65,6 +65,8 @@ void run(const Context& context, const CrossEntropyBackward& operation);
 void run(const Context& context, const LossSum& operation);
 void run(const Context& context, const AdamWStep& operation);
 void run(const Context& context, const MomentumUpdate& operation);
+void run(const Context& context, const BlockSquareSums& operation);
+void run(const Context& context, const NormOfSquareSums& operation);
 void run(const Context& context, const FrobeniusNorm& operation);
 void run(const Context& context, const DivideByNorm& operation);
 void run(const Context& context, const WeightUpdate& operation);

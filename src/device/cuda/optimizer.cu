@@ -72,40 +72,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWNumbers numbers, A
         });
 }
 
-template <int N>
-struct MomentumVectors {
-    Floats<N> momentum, gradient;
-};
-
-__global__ void __launch_bounds__(kThreads)
-    momentum_kernel(float* momentum, float* update, const float* gradient, GradientScale scale, float beta,
-                    float gradient_factor, bool nesterov, DenseExtent<float, float, float> extent) {
-    for_vectors(
-        extent,
-        [=](auto at) {
-            return MomentumVectors<decltype(at)::kLanes>{load(momentum, at), load(gradient, at)};
-        },
-        [=](auto at, auto v) {
-            MFSDP_UNROLL
-            for (int i = 0; i < at.kLanes; ++i) {
-                const float g = gradient_factor * scaled(v.gradient.lane[i], scale);
-                const float m = fmaf(beta, v.momentum.lane[i], g);
-                v.momentum.lane[i] = m;
-                v.gradient.lane[i] = nesterov ? fmaf(beta, m, g) : m;
-            }
-            store(momentum, at, v.momentum);
-            store(update, at, v.gradient);
-        });
-}
-
 constexpr int kSumThreads = 1024;
-
-__global__ void __launch_bounds__(kSumThreads) frobenius_norm_kernel(double* norm, SquareSums squares) {
-    double sum[1] = {0.0};
-    for (std::int64_t row = threadIdx.x; row < squares.rows; row += blockDim.x) sum[0] += squares.row(row);
-    sum_over_row(sum);
-    if (threadIdx.x == 0) *norm = sqrt(sum[0]);
-}
 
 __global__ void __launch_bounds__(kSumThreads) exact_sum_kernel(std::int64_t* words, SquareSums squares) {
     MFSDP_SHARED(unsigned long long, added[ExactSum::kWords + 1]);  // the last one counts rows that are not finite
@@ -124,40 +91,6 @@ __global__ void __launch_bounds__(kSumThreads) exact_sum_kernel(std::int64_t* wo
     if (threadIdx.x > 0) return;
     add_and_normalise(words, added);
     words[ExactSum::kWords] += static_cast<std::int64_t>(added[ExactSum::kWords]);
-}
-
-/// How elements are divided by a norm: see DivideByNorm.
-struct Divisor {
-    double norm;
-    float single;
-    bool in_float;
-
-    __device__ explicit Divisor(double value)
-        : norm(value), single(static_cast<float>(value)), in_float(fits(single) || !(fabs(value) < INFINITY)) {}
-
-    [[nodiscard]] __device__ float divide(float x) const {
-        if (norm == 0.0) return 0.0F;
-        return in_float ? x / single : static_cast<float>(static_cast<double>(x) / norm);
-    }
-
-  private:
-    /// Whether float32 holds the norm as a normal number.
-    [[nodiscard]] __device__ static bool fits(float single) {
-        constexpr float kSmallest = 0x1p-126F;
-        return single >= kSmallest && single < INFINITY;
-    }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    divide_by_norm_kernel(View<T> out, View<const float> in, const double* norm, RowExtent<T, float> extent) {
-    const Divisor divisor(*norm);
-    for_vectors(
-        extent, [=](auto at) { return load(in, at); },
-        [=](auto at, auto x) {
-            for (float& value : x.lane) value = divisor.divide(value);
-            store(out, at, x);
-        });
 }
 
 template <int N>
@@ -203,31 +136,6 @@ void run(const Context& context, const AdamWStep& step) {
     const AdamWNumbers numbers{step.scale,           step.one_minus_beta1, step.beta2,
                                step.one_minus_beta2, step.root_correction, step.epsilon};
     launch_kernel(adamw_kernel, grid, context.stream, numbers, tasks);
-}
-
-void run(const Context& context, const MomentumUpdate& operation) {
-    const auto extent =
-        extent_of<DenseExtent<float, float, float>>({operation.momentum, operation.update, operation.gradient});
-    launch_kernel(momentum_kernel, extent.grid(), context.stream, data<float>(operation.momentum),
-                  data<float>(operation.update), data<const float>(operation.gradient), operation.scale, operation.beta,
-                  operation.gradient_factor, operation.nesterov, extent);
-}
-
-void run(const Context& context, const FrobeniusNorm& operation) {
-    with_float_type(operation.in.dtype, [&](auto type) {
-        const SquareSums squares = sum_squares<ElementOf<decltype(type)>>(context, operation.in);
-        launch_kernel(frobenius_norm_kernel, Grid{1, static_cast<unsigned>(threads_for(squares.rows, kSumThreads))},
-                      context.stream, data<double>(operation.norm), squares);
-    });
-}
-
-void run(const Context& context, const DivideByNorm& operation) {
-    with_float_type(operation.out.dtype, [&](auto type) {
-        using T = ElementOf<decltype(type)>;
-        const auto extent = extent_of_views<RowExtent<T, float>>({operation.out, operation.in});
-        launch_kernel(divide_by_norm_kernel<T>, extent.grid(), context.stream, view_of<T>(operation.out),
-                      view_of<const float>(operation.in), data<const double>(operation.norm), extent);
-    });
 }
 
 void run(const Context& context, const WeightUpdate& operation) {

@@ -45,6 +45,16 @@ void require_same_matrix(const Argument& argument, const Argument& model, std::s
                  std::string(argument.operation) + ": the rows of " + std::string(argument.name) + " overlap");
 }
 
+void require_square_sums(const Argument& argument, const Tensor& matrix, bool by_columns) {
+    const std::int64_t rows = matrix.rows(), columns = matrix.columns();
+    if (by_columns) {
+        require_shape(argument, DType::float64, {columns, square_sums_of(rows)});
+    } else {
+        require_shape(argument, DType::float64, {rows, square_sums_of(columns)});
+    }
+    require_dense(argument);
+}
+
 }  // namespace
 
 void AdamWStep::check() const {
@@ -69,15 +79,34 @@ Cost AdamWStep::cost() const {
 }
 
 void MomentumUpdate::check() const {
-    const std::int64_t count = momentum.count();
-    require_elements({kName, "momentum", momentum}, count);
-    require_elements({kName, "update", update}, count);
-    require_elements({kName, "gradient", gradient}, count);
-    require_apart({kName, "update", update}, {kName, "momentum", momentum});
-    require_apart({kName, "update", update}, {kName, "gradient", gradient});
-    require_apart({kName, "momentum", momentum}, {kName, "gradient", gradient});
+    const Argument parts[] = {{kName, "momentum", momentum}, {kName, "update", update}, {kName, "gradient", gradient}};
+    for (const Argument& part : parts) {
+        require_same_matrix(part, parts[0], kFloat32);
+        require_dense(part);
+    }
+    if (square_sums.defined()) require_square_sums({kName, "square_sums", square_sums}, update, by_columns);
+    require_apart(parts[1], parts[0]);
+    require_apart(parts[1], parts[2]);
+    require_apart(parts[0], parts[2]);
 }
-Cost MomentumUpdate::cost() const { return {(nesterov ? 7 : 5) * momentum.count(), 4 * momentum.bytes()}; }
+Cost MomentumUpdate::cost() const {
+    const std::int64_t squares = square_sums.defined() ? 2 * update.count() : 0;
+    return {(nesterov ? 7 : 5) * momentum.count() + squares,
+            4 * momentum.bytes() + (squares > 0 ? square_sums.bytes() : 0)};
+}
+
+void BlockSquareSums::check() const {
+    require_matrix({kName, "in", in}, kFloat32);
+    require_square_sums({kName, "square_sums", square_sums}, in, by_columns);
+}
+Cost BlockSquareSums::cost() const { return {2 * in.count(), in.bytes() + square_sums.bytes()}; }
+
+void NormOfSquareSums::check() const {
+    require_rank({kName, "square_sums", square_sums}, DType::float64, 2);
+    require_dense({kName, "square_sums", square_sums});
+    require_shape({kName, "norm", norm}, DType::float64, {1});
+}
+Cost NormOfSquareSums::cost() const { return {square_sums.count() + 1, square_sums.bytes() + norm.bytes()}; }
 
 void FrobeniusNorm::check() const {
     require_matrix({kName, "in", in}, kFloatTypes);
@@ -86,10 +115,18 @@ void FrobeniusNorm::check() const {
 Cost FrobeniusNorm::cost() const { return {2 * in.count() + 1, in.bytes() + norm.bytes()}; }
 
 void DivideByNorm::check() const {
-    require_matrix({kName, "in", in}, kFloat32);
-    require_same_matrix({kName, "out", out}, {kName, "in", in}, kFloatTypes);
+    const Argument source{kName, "in", in}, target{kName, "out", out};
+    require_matrix(source, kFloat32);
     require_shape({kName, "norm", norm}, DType::float64, {1});
-    if (out.dtype != in.dtype) require_apart({kName, "out", out}, {kName, "in", in});
+    if (transposed) {
+        require_matrix(target, kFloatTypes);
+        require_rank(source, in.dtype, 2);
+        require_shape(target, out.dtype, {in.columns(), in.rows()});
+        require_apart(target, source);
+        return;
+    }
+    require_same_matrix(target, source, kFloatTypes);
+    if (out.dtype != in.dtype) require_apart(target, source);
 }
 Cost DivideByNorm::cost() const { return {in.count(), in.bytes() + out.bytes() + norm.bytes()}; }
 

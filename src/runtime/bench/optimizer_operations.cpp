@@ -30,6 +30,9 @@ class OptimizerCases {
         const std::int64_t r = rows_, c = columns_;
         constexpr DType kFloat = DType::float32;  // masters, gradients' sums and states
         const auto matrix = [r, c](Workbench& bench) { return bench.tensor(kFloat, {r, c}); };
+        const auto sums = [r, c](Workbench& bench) {
+            return bench.tensor(DType::float64, {std::min(r, c), square_sums_of(std::max(r, c))});
+        };
         cases_.add<AdamWStep>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
             // Squares are not negative.
             const Tensor squares = matrix(bench);
@@ -40,7 +43,13 @@ class OptimizerCases {
             return step;
         });
         cases_.add<MomentumUpdate>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
-            return MomentumUpdate{matrix(bench), matrix(bench), matrix(bench)};
+            return MomentumUpdate{matrix(bench), matrix(bench), matrix(bench), sums(bench), r > c};
+        });
+        cases_.add<BlockSquareSums>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
+            return BlockSquareSums{sums(bench), matrix(bench), r > c};
+        });
+        cases_.add<NormOfSquareSums>("of the largest matrix of a block", {r, c}, [=](Workbench& bench) {
+            return NormOfSquareSums{bench.tensor(DType::float64, {1}), sums(bench)};
         });
         cases_.add<FrobeniusNorm>("largest matrix of a block", {r, c}, [=](Workbench& bench) {
             return FrobeniusNorm{bench.tensor(DType::float64, {1}), matrix(bench)};

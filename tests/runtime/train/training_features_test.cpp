@@ -389,8 +389,9 @@ TEST_CASE("the orthogonality error of an update is that of its singular values")
             return {};
         }
         [[nodiscard]] optim::OptimizerCost cost(std::int64_t, std::int64_t) const override { return {}; }
-        void accumulate(device::Stream& s, const device::Tensor& input, const device::Tensor& gradient,
-                        std::span<const device::Tensor>, const device::GradientScale&) override {
+        void accumulate(device::Stream& s, const device::Tensor& input, const device::Tensor& /*square_sums*/,
+                        const device::Tensor& gradient, std::span<const device::Tensor>,
+                        const device::GradientScale&) override {
             device::launch(s, device::Copy{.out = input, .in = gradient});
         }
         void direction(device::Stream& s, device::BufferPool&, std::span<const optim::BlockWork> blocks,

@@ -39,13 +39,27 @@ struct AdamWStep {
     [[nodiscard]] Cost cost() const;
 };
 
+/// Elements of one partial sum of squares, in a row or column of a matrix. Part of the definition of every operation
+/// that sums squares: in double, by blocks of so many elements, blocks in order.
+inline constexpr std::int64_t kSquareSumBlock = 1024;
+
+/// Sums of squares of a row or column of `length` elements.
+[[nodiscard]] constexpr std::int64_t square_sums_of(std::int64_t length) {
+    return (length + kSquareSumBlock - 1) / kSquareSumBlock;
+}
+
 /// Momentum of docs/optimizers.md, Muon, g = scaled gradient:
-///   momentum = beta momentum + gradient_factor g                        (ema: gradient_factor = 1 - beta; heavy_ball:
-///   1) update   = nesterov ? gradient_factor g + beta momentum : momentum  (with the new momentum)
-/// update must not alias gradient or momentum; both stay what they are. float32, dense.
+///   momentum = beta momentum + gradient_factor g            (ema: gradient_factor = 1 - beta; heavy_ball: 1)
+///   update   = nesterov ? gradient_factor g + beta momentum : momentum      (with the new momentum)
+/// and, while the update is at hand, its sums of squares, where wanted.
+///
+/// momentum, update, gradient [rows, columns] float32, dense, apart from each other. square_sums: undefined, or as in
+/// BlockSquareSums.
 struct MomentumUpdate {
     static constexpr std::string_view kName = "momentum_update";
     Tensor momentum, update, gradient;
+    Tensor square_sums{};
+    bool by_columns = false;
     GradientScale scale{};
     float beta = 0.95F, gradient_factor = 0.05F;
     bool nesterov = true;
@@ -53,8 +67,27 @@ struct MomentumUpdate {
     [[nodiscard]] Cost cost() const;
 };
 
-/// norm [1] float64 = Frobenius norm of in [rows, columns] (strided rows), float32, bfloat16 or float16: squares and
-/// sums in double, by blocks of a constant number of elements within a row, row sums in order.
+/// square_sums = sums of squares of in [rows, columns] float32, strided rows: of its rows,
+/// [rows, square_sums_of(columns)] float64, dense, or by_columns, [columns, square_sums_of(rows)]: the sums of a matrix
+/// by columns are, to the bit, those of its transpose by rows.
+struct BlockSquareSums {
+    static constexpr std::string_view kName = "block_square_sums";
+    Tensor square_sums, in;
+    bool by_columns = false;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// norm [1] float64 = root of the sum of square_sums [n, m] float64, dense, those of one row or column in order first.
+struct NormOfSquareSums {
+    static constexpr std::string_view kName = "norm_of_square_sums";
+    Tensor norm, square_sums;
+    void check() const;
+    [[nodiscard]] Cost cost() const;
+};
+
+/// norm [1] float64 = Frobenius norm of in [rows, columns] (strided rows), float32, bfloat16 or float16:
+/// BlockSquareSums and NormOfSquareSums, to the bit.
 struct FrobeniusNorm {
     static constexpr std::string_view kName = "frobenius_norm";
     Tensor norm, in;
@@ -64,10 +97,12 @@ struct FrobeniusNorm {
 
 /// out = in / norm, or 0 everywhere where norm is 0. norm [1] float64 on the device (rounded to float32 before the
 /// division; a norm outside float32's normal range divides in double). in float32, out float32, bfloat16 or float16
-/// (the quotient in float32, rounded), [rows, columns], strided rows; out may be in if it is float32.
+/// (the quotient in float32, rounded), [rows, columns], strided rows; out may be in if it is float32. With `transposed`
+/// out is [columns, rows] and apart from in.
 struct DivideByNorm {
     static constexpr std::string_view kName = "divide_by_norm";
     Tensor out, in, norm;
+    bool transposed = false;
     void check() const;
     [[nodiscard]] Cost cost() const;
 };
