@@ -6,7 +6,9 @@ validations the loss is taken to fall on a straight line. Runs whose names diffe
 one entry, which is then their mean with (least to most)."""
 
 import argparse
+import html
 import json
+import math
 import pathlib
 import re
 import sys
@@ -20,40 +22,48 @@ class Run:
 
     def __init__(self, folder):
         self.losses, self.seconds = {}, {0: 0.0}
+        self.step_time = 0.0  # of the last steps
         file = pathlib.Path(folder) / "metrics.jsonl"
-        step = 0
         for number, text in enumerate(file.read_text().splitlines(), 1):
             try:
                 line = json.loads(text)
-            except ValueError:
-                sys.exit(f"{file}:{number}: not a JSON object")
-            if line["kind"] == "run":
-                step = 0
-            elif line["kind"] == "train":
-                self.seconds[line["step"]] = self.seconds[step] + line["step_time_s"] * (line["step"] - step)
-                step = line["step"]
-            elif line["kind"] == "eval":
-                self.losses[line["step"]] = float(line["eval_loss"])
+                self._read(line)
+            except (ValueError, KeyError, TypeError) as error:
+                sys.exit(f"{file}:{number}: not a line of metrics ({type(error).__name__}: {error})")
         if not self.losses:
             sys.exit(f"{file}: no validation loss; train.eval_interval and data.valid ask for it")
+
+    def _read(self, line):
+        if line["kind"] == "eval":
+            self.losses[line["step"]] = float(line["eval_loss"])
+        elif line["kind"] == "train":
+            step, self.step_time = line["step"], float(line["step_time_s"])
+            # A run that was started again repeats steps: what the first start made of them does not count.
+            for known in (self.losses, self.seconds):
+                for old in [each for each in known if each >= step]:
+                    del known[old]
+            before = max(self.seconds, default=0)
+            self.seconds[step] = self.seconds.get(before, 0.0) + self.step_time * (step - before)
 
     def steps_to(self, target):
         """The step, with its fraction, at which the loss first is `target`; None if it never is."""
         before = None
         for step, loss in sorted(self.losses.items()):
-            if loss <= target:
-                if before is None or loss == before[1]:
-                    return float(step)
+            if not math.isfinite(loss):
+                before = None
+            elif loss > target:
+                before = (step, loss)
+            elif before is None or loss == before[1]:
+                return float(step)
+            else:
                 return before[0] + (step - before[0]) * (before[1] - target) / (before[1] - loss)
-            before = (step, loss)
         return None
 
     def seconds_to(self, step):
-        known = sorted(self.seconds)
-        after = next(each for each in known if each >= step)
-        before = max((each for each in known if each <= step), default=after)
-        if after == before:
-            return self.seconds[after]
+        before = max(each for each in self.seconds if each <= step)
+        after = min((each for each in self.seconds if each > step), default=None)
+        if after is None:  # no line tells of the steps since
+            return self.seconds[before] + self.step_time * (step - before)
         part = (step - before) / (after - before)
         return self.seconds[before] + part * (self.seconds[after] - self.seconds[before])
 
@@ -66,8 +76,10 @@ def spread(values, digits):
     return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def mean_losses(runs):
+def mean_losses(name, runs):
     steps = set.intersection(*(set(run.losses) for run in runs))
+    if not steps:
+        sys.exit(f"{name}: its runs were never validated at the same step")
     return {step: sum(run.losses[step] for run in runs) / len(runs) for step in sorted(steps)}
 
 
@@ -76,7 +88,7 @@ def print_table(entries, target):
     print(f"| run | seeds | steps | validation loss | seconds of training |{wanted}")
     print("|---|---|---|---|---|" + ("---|---|" if wanted else ""))
     for name, runs in entries.items():
-        last = max(mean_losses(runs))
+        last = max(mean_losses(name, runs))
         cells = [name, str(len(runs)), str(last), spread([run.losses[last] for run in runs], 3),
                  spread([run.seconds_to(last) for run in runs], 1)]
         if target is not None:
@@ -88,9 +100,13 @@ def print_table(entries, target):
 
 def draw(entries, target):
     """Mean validation losses over steps, as SVG."""
-    curves = {name: mean_losses(runs) for name, runs in entries.items()}
+    curves = {}
+    for name, runs in entries.items():
+        curves[name] = {step: loss for step, loss in mean_losses(name, runs).items() if math.isfinite(loss)}
     losses = [loss for curve in curves.values() for loss in curve.values()]
-    low, high, last = min(losses), max(losses), max(step for curve in curves.values() for step in curve)
+    if not losses:
+        sys.exit("no validation loss is a finite number: there is nothing to draw")
+    low, high, last = min(losses), max(losses), max(step for curve in curves.values() for step in curve) or 1
     margin = 0.05 * (high - low) or 1.0
     low, high = low - margin, high + margin
 
@@ -124,7 +140,7 @@ def draw(entries, target):
         row = TOP + 16 + 18 * i
         parts += [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
                   line(WIDTH - RIGHT + 12, row - 4, WIDTH - RIGHT + 30, row - 4, f'stroke="{colour}" stroke-width="2"'),
-                  text(WIDTH - RIGHT + 36, row, "start", name)]
+                  text(WIDTH - RIGHT + 36, row, "start", html.escape(name))]
     return "\n".join(parts + ["</svg>", ""])
 
 
@@ -143,7 +159,10 @@ def main():
             sys.exit(f"{error.filename}: {error.strerror}")
     print_table(entries, arguments.target)
     if arguments.svg:
-        pathlib.Path(arguments.svg).write_text(draw(entries, arguments.target))
+        try:
+            pathlib.Path(arguments.svg).write_text(draw(entries, arguments.target))
+        except OSError as error:
+            sys.exit(f"{error.filename}: {error.strerror}")
 
 
 main()

@@ -13,7 +13,7 @@ export_mpi_environment
 say "configuring $folder"
 cmake --preset cpu -B "$folder" -DMFSDP_CUDA_COVERAGE=ON >/dev/null
 say "building"
-cmake --build "$folder" --target device_tests model_tests runtime_tests process_tests mpi_ranks
+cmake --build "$folder" --target device_tests model_tests optim_tests runtime_tests process_tests mpi_ranks
 find "$folder" -name '*.gcda' -delete
 
 say "testing"

@@ -38,7 +38,7 @@ device::Tensor batch(std::span<const BlockWork> run, device::Tensor BlockWork::*
 }
 
 /// The sums of squares of a run of blocks as one tensor; undefined if they have none.
-device::Tensor square_sums_of(std::span<const BlockWork> run) {
+device::Tensor batch_of_sums(std::span<const BlockWork> run) {
     const device::Tensor& first = run.front().square_sums;
     if (!first.defined()) return {};
     const auto count = static_cast<std::int64_t>(run.size());
@@ -67,9 +67,9 @@ class Muon final : public MatrixOptimizer {
     [[nodiscard]] OptimizerCost cost(std::int64_t rows, std::int64_t columns) const override {
         const std::int64_t s = std::min(rows, columns), l = std::max(rows, columns);
         const std::int64_t size = device::size_of(options_.ns_dtype);
-        // Momentum, division and weights pass over nine float32 matrices, the row step over seven, copies within the
-        // iteration over an iterate and a Gram matrix.
-        const std::int64_t passes = options_.normuon ? 16 : 9;
+        // Momentum, division and weights pass over nine float32 matrices, turning a tall one's direction back over two,
+        // the row step over seven, copies within the iteration over an iterate and a Gram matrix.
+        const std::int64_t passes = 9 + (rows > columns ? 2 : 0) + (options_.normuon ? 7 : 0);
         return {.step = {.product_flops = newton_schulz_flops(newton_schulz_, rows, columns),
                          .element_bytes =
                              kFloatBytes * passes * s * l + options_.num_ns_steps * size * 2 * (s * l + s * s)}};
@@ -102,7 +102,7 @@ class Muon final : public MatrixOptimizer {
             const std::size_t count = run_length(blocks);
             newton_schulz(stream, workspace, batch(blocks.first(count), &BlockWork::out),
                           batch(blocks.first(count), &BlockWork::input), newton_schulz_,
-                          square_sums_of(blocks.first(count)));
+                          batch_of_sums(blocks.first(count)));
             for (const BlockWork& block : blocks.first(count)) {
                 if (options_.normuon) balance_rows(stream, workspace, block);
             }

@@ -278,15 +278,10 @@ std::vector<std::string_view> names(const OperationSlots<Ops...>*) {
 TEST_CASE("every operation agrees with its reference on the CPU, with bits that depend on values alone") {
     check_backends(cpu_backends());
 }
-TEST_CASE(
-    "every operation agrees with its reference on the emulated CUDA device with prompt streams, with bits that depend "
-    "on "
-    "values alone") {
+TEST_CASE("every operation agrees with its reference on the emulated CUDA device with prompt streams") {
     check_backends(emulated_cuda_backends(false));
 }
-TEST_CASE(
-    "every operation agrees with its reference on the emulated CUDA device with late streams, with bits that depend on "
-    "values alone") {
+TEST_CASE("every operation agrees with its reference on the emulated CUDA device with late streams") {
     check_backends(emulated_cuda_backends(true));
 }
 TEST_CASE("every operation agrees with its reference on the GPU, with bits that depend on values alone") {

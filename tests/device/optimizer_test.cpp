@@ -28,6 +28,67 @@ AdamWStep example_step() {
     return step;
 }
 
+/// Sums of squares by momentum and alone, of rows and of the transpose's columns, have one set of bits on all devices.
+void check_square_sums(const std::vector<mfsdp::test::MakeDevice>& devices) {
+    struct Shape {
+        std::int64_t rows, columns;
+    };
+    std::vector<std::vector<double>> first;
+    for (const mfsdp::test::MakeDevice& make : devices) {
+        Bench bench(make());
+        std::size_t index = 0;
+        for (const Shape& shape : {Shape{1, 1}, Shape{3000, 1}, Shape{700, 7}, Shape{33, 128}, Shape{50, 1000},
+                                   Shape{3, 1024}, Shape{2, 1028}, Shape{5, 3001}, Shape{3, 4096}}) {
+            const std::int64_t rows = shape.rows, columns = shape.columns;
+            const std::int64_t count = rows * columns, sums_of_row = square_sums_of(columns);
+            const auto make_sums = [&] {
+                return bench.reserve(DType::float64, rows * sums_of_row).reshape({rows, sums_of_row});
+            };
+            for (const std::int64_t offset : {0, 1}) {
+                INFO(bench.device().description() << ", " << rows << " x " << columns << ", offset " << offset);
+                const auto matrix = [&](std::uint64_t seed) {
+                    return bench.send(random_values(count, seed), offset).reshape({rows, columns});
+                };
+                const auto turned = [&](const Tensor& in) {
+                    const Tensor out = bench.reserve(DType::float32, count, offset).reshape({in.columns(), in.rows()});
+                    launch(bench.stream(), Transpose{out, in});
+                    return out;
+                };
+                const Tensor update = matrix(1), momentum = matrix(2), gradient = matrix(3);
+                const Tensor momentum_turned = turned(momentum), gradient_turned = turned(gradient);
+                const Tensor update_turned = turned(update);
+                const Tensor sums[] = {make_sums(), make_sums(), make_sums(), make_sums()};
+                launch(bench.stream(), MomentumUpdate{momentum, update, gradient, sums[0]});
+                launch(bench.stream(), MomentumUpdate{momentum_turned, update_turned, gradient_turned, sums[1], true});
+                launch(bench.stream(), BlockSquareSums{sums[2], update});
+                launch(bench.stream(), BlockSquareSums{sums[3], update_turned, true});
+                const Tensor norms = bench.reserve(DType::float64, 2);
+                launch(bench.stream(), NormOfSquareSums{norms.slice(0, 0, 1), sums[1]});
+                launch(bench.stream(), FrobeniusNorm{norms.slice(0, 1, 1), update});
+
+                const std::vector<float> values = bench.fetch(update);
+                CHECK(same_bits(bench.fetch(turned(update_turned)), values));
+                CHECK(same_bits(bench.fetch(turned(momentum_turned)), bench.fetch(momentum)));
+                if (first.size() == index) first.push_back(bench.fetch<double>(sums[0]));
+                for (const Tensor& each : sums) CHECK(same_bits(bench.fetch<double>(each), first[index]));
+                long double squares = 0.0L;
+                for (const float x : values) squares += static_cast<long double>(x) * static_cast<long double>(x);
+                const std::vector<double> norm = bench.fetch<double>(norms);
+                CHECK(norm[0] == norm[1]);
+                CHECK(norm[0] == Approx(static_cast<double>(std::sqrt(squares))).epsilon(1e-14));
+            }
+            ++index;
+        }
+        CHECK(index == 9);
+    }
+}
+
+std::vector<mfsdp::test::MakeDevice> cpu_devices() {
+    std::vector<mfsdp::test::MakeDevice> devices;
+    for (const int threads : {1, 3}) devices.emplace_back([=] { return make_cpu_device({.threads = threads}); });
+    return devices;
+}
+
 }  // namespace
 
 TEST_CASE("three AdamW steps follow the formulas computed in double") {
@@ -147,62 +208,22 @@ TEST_CASE("norms of tiny, huge and empty matrices are right to the last digits")
           Approx(0.5 * std::sqrt(300.0 * 9000.0)).epsilon(1e-14));
 }
 
-TEST_CASE("sums of squares have the same bits by momentum or alone, by rows or by columns of the transpose") {
-    struct Shape {
-        std::int64_t rows, columns;
-    };
-    std::vector<mfsdp::test::MakeDevice> devices = mfsdp::test::emulated_cuda_devices();
-    for (mfsdp::test::MakeDevice& gpu : mfsdp::test::gpu_devices()) devices.push_back(std::move(gpu));
-    for (const int threads : {1, 3}) devices.emplace_back([=] { return make_cpu_device({.threads = threads}); });
-    std::vector<std::vector<double>> first;
-    for (const mfsdp::test::MakeDevice& make : devices) {
-        Bench bench(make());
-        std::size_t index = 0;
-        for (const Shape& shape : {Shape{1, 1}, Shape{3000, 1}, Shape{700, 7}, Shape{33, 128}, Shape{50, 1000},
-                                   Shape{3, 1024}, Shape{2, 1028}, Shape{5, 3001}, Shape{3, 4096}}) {
-            const std::int64_t rows = shape.rows, columns = shape.columns;
-            const std::int64_t count = rows * columns, sums_of_row = square_sums_of(columns);
-            const auto make_sums = [&] {
-                return bench.reserve(DType::float64, rows * sums_of_row).reshape({rows, sums_of_row});
-            };
-            for (const std::int64_t offset : {0, 1}) {
-                INFO(bench.device().description() << ", " << rows << " x " << columns << ", offset " << offset);
-                const auto matrix = [&](std::uint64_t seed) {
-                    return bench.send(random_values(count, seed), offset).reshape({rows, columns});
-                };
-                const auto turned = [&](const Tensor& in) {
-                    const Tensor out = bench.reserve(DType::float32, count, offset).reshape({in.columns(), in.rows()});
-                    launch(bench.stream(), Transpose{out, in});
-                    return out;
-                };
-                const Tensor update = matrix(1), momentum = matrix(2), gradient = matrix(3);
-                const Tensor momentum_turned = turned(momentum), gradient_turned = turned(gradient);
-                const Tensor update_turned = turned(update);
-                const Tensor sums[] = {make_sums(), make_sums(), make_sums(), make_sums()};
-                launch(bench.stream(), MomentumUpdate{momentum, update, gradient, sums[0]});
-                launch(bench.stream(), MomentumUpdate{momentum_turned, update_turned, gradient_turned, sums[1], true});
-                launch(bench.stream(), BlockSquareSums{sums[2], update});
-                launch(bench.stream(), BlockSquareSums{sums[3], update_turned, true});
-                const Tensor norms = bench.reserve(DType::float64, 2);
-                launch(bench.stream(), NormOfSquareSums{norms.slice(0, 0, 1), sums[1]});
-                launch(bench.stream(), FrobeniusNorm{norms.slice(0, 1, 1), update});
+TEST_CASE("sums of squares by momentum, alone and of the transpose have the same bits on the CPU and emulated CUDA") {
+    std::vector<mfsdp::test::MakeDevice> devices = cpu_devices();
+    const std::vector<mfsdp::test::MakeDevice> emulated = mfsdp::test::emulated_cuda_devices();
+#ifdef MFSDP_EMULATED_CUDA_MODULE
+    REQUIRE(emulated.size() == 1);
+#endif
+    devices.insert(devices.end(), emulated.begin(), emulated.end());
+    check_square_sums(devices);
+}
 
-                const std::vector<float> values = bench.fetch(update);
-                CHECK(same_bits(bench.fetch(turned(update_turned)), values));
-                CHECK(same_bits(bench.fetch(turned(momentum_turned)), bench.fetch(momentum)));
-                if (first.size() == index) first.push_back(bench.fetch<double>(sums[0]));
-                for (const Tensor& each : sums) CHECK(same_bits(bench.fetch<double>(each), first[index]));
-                long double squares = 0.0L;
-                for (const float x : values) squares += static_cast<long double>(x) * static_cast<long double>(x);
-                const std::vector<double> norm = bench.fetch<double>(norms);
-                CHECK(norm[0] == norm[1]);
-                CHECK(norm[0] == Approx(static_cast<double>(std::sqrt(squares))).epsilon(1e-14));
-            }
-            ++index;
-        }
-        CHECK(index == 9);
-    }
-    CHECK(devices.size() >= 2);
+TEST_CASE("sums of squares have the same bits on the GPU as on the CPU") {
+    const std::vector<mfsdp::test::MakeDevice> gpu = mfsdp::test::gpu_devices();
+    if (gpu.empty()) return;
+    std::vector<mfsdp::test::MakeDevice> devices = cpu_devices();
+    devices.insert(devices.end(), gpu.begin(), gpu.end());
+    check_square_sums(devices);
 }
 
 TEST_CASE("a sum of squares has the same words however rows are spread over calls and threads") {
@@ -300,6 +321,10 @@ TEST_CASE("optimizer operations refuse tensors that do not belong together") {
     CHECK_THROWS_AS((DivideByNorm{floats(6).reshape({2, 3}), wide, norm, true}.check()), InternalError);
     CHECK_THROWS_AS((DivideByNorm{momentum.reshape({3, 2}), wide, norm, true}.check()), InternalError);
     CHECK_THROWS_AS((DivideByNorm{floats(6), momentum, norm, true}.check()), InternalError);
+    Tensor overlapping = tall;
+    overlapping.strides[0] = 1;
+    CHECK_THROWS_WITH((DivideByNorm{overlapping, wide, norm, true}.check()),
+                      Catch::Contains("divide_by_norm: the rows of out overlap"));
     CHECK_NOTHROW(WeightUpdate{momentum, half}.check());
     CHECK(WeightUpdate{momentum, half}.cost().bytes == 2 * 24 + 12);
     CHECK_THROWS_AS((WeightUpdate{half, momentum}.check()), InternalError);

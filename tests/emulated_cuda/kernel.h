@@ -80,7 +80,7 @@ template <class T>
 #define gridDim (::emulated_cuda::current->grid_size)
 
 // Shared memory is a block's own, and a block stays on one thread of the host.
-#define MFSDP_SHARED(type, declarator) static thread_local type declarator
+#define MFSDP_SHARED(type, declarator) alignas(16) static thread_local type declarator
 #define MFSDP_DYNAMIC_SHARED(type, name) \
     type* const name = reinterpret_cast<type*>(::emulated_cuda::current->dynamic_shared)
 

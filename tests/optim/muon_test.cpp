@@ -181,6 +181,15 @@ TEST_CASE("A Muon step on the counting device costs its stated FLOPs and the sam
     CHECK(counted >= stated);
     CHECK(counted <= 1.05 * stated);  // the rest is elementwise
 
+    // The same in parts whose momentum leaves no sums of squares: reading the update once more is what that costs.
+    const std::int64_t step_bytes = counting->total().bytes;
+    muon->accumulate(*stream, gradient, {}, tensor(), states, {});
+    const BlockWork work{
+        .rows = rows, .columns = columns, .out = gradient, .input = gradient, .averages = {}, .states = {}};
+    muon->direction(*stream, pool, std::span(&work, 1), 1);
+    MatrixOptimizer::update(*stream, weight, gradient, muon->weight_rule(rows, columns, 0.1, 0.1, 1));
+    CHECK(counting->total().bytes - step_bytes == step_bytes + rows * columns * 4);
+
     Bench bench;
     Run run(bench, {}, convert<float>(gaussian(rows, columns, 40)));
     run.step(convert<float>(gaussian(rows, columns, 41)));

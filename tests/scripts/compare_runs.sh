@@ -3,6 +3,7 @@
 set -euo pipefail
 
 compare=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../scripts" && pwd)/compare_runs.py
+command -v python3 >/dev/null || { echo "compare_runs: skipped, python3 is not here" && exit 0; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -11,32 +12,59 @@ fail() {
     exit 1
 }
 
-# run NAME SECONDS_OF_A_STEP LOSS_AT_10 LOSS_AT_20: a line of kind train for every fifth step, as log_interval 5 gives.
+# train STEP SECONDS_OF_A_STEP, valid STEP LOSS: lines of metrics.jsonl
+train() { echo "{\"kind\":\"train\",\"step\":$1,\"step_time_s\":$2}"; }
+valid() { echo "{\"kind\":\"eval\",\"step\":$1,\"eval_loss\":$2}"; }
+start='{"kind":"run","version":"0"}'
+
+# run NAME SECONDS_OF_A_STEP LOSS_AT_10 LOSS_AT_20: a line of kind train for every fourth step and the last, as
+# log_interval 4 gives.
 run() {
     mkdir "$folder/$1"
     {
-        echo '{"kind":"run","version":"0"}'
-        for step in 5 10 15 20; do
-            echo "{\"kind\":\"train\",\"step\":$step,\"step_time_s\":$2}"
-            [[ $step != 10 ]] || echo "{\"kind\":\"eval\",\"step\":10,\"eval_loss\":$3}"
-            [[ $step != 20 ]] || echo "{\"kind\":\"eval\",\"step\":20,\"eval_loss\":$4}"
-        done
+        echo "$start"
+        train 4 "$2" && train 8 "$2" && valid 10 "$3"
+        train 12 "$2" && train 16 "$2" && train 20 "$2" && valid 20 "$4"
     } >"$folder/$1/metrics.jsonl"
 }
 run fast-1 0.1 4.0 2.0
-run fast-2 0.2 3.5 2.5
+run fast-2 0.2 3.25 2.25
 run slow 0.1 4.0 3.5
+# Started again at step 8: steps 12 and 16 of the first start do not count.
+mkdir "$folder/again"
+{
+    echo "$start" && train 4 1 && train 8 1 && valid 10 9.0 && train 12 9 && train 16 9
+    echo "$start" && valid 10 5.0 && train 12 0.5 && train 16 0.5 && valid 20 2.5
+} >"$folder/again/metrics.jsonl"
+mkdir "$folder/wild"
+{ echo "$start" && train 4 1 && valid 4 '"inf"' && train 8 1 && valid 8 2.0; } >"$folder/wild/metrics.jsonl"
 
-table=$("$compare" "$folder"/fast-1 "$folder"/fast-2 "$folder"/slow --target 3.0 --svg "$folder/losses.svg")
-# 4 to 2 and 3.5 to 2.5 both pass 3 at step 15, at 0.1 and 0.2 s a step.
-wanted='| fast | 2 | 20 | 2.250 (2.000 to 2.500) | 3.0 (2.0 to 4.0) | 15 (15 to 15) | 2.2 (1.5 to 3.0) |
-| slow | 1 | 20 | 3.500 | 2.0 | not reached | not reached |'
-[[ $(tail -n 2 <<<"$table") == "$wanted" ]] || fail "wanted:" "$wanted" "found:" "$table"
-(($(grep -c '<polyline' "$folder/losses.svg") == 2)) || fail "the drawing has not one curve for each entry"
+table=$("$compare" "$folder"/fast-1/ "$folder"/fast-2 "$folder"/slow "$folder"/again "$folder"/wild --target 3.0 \
+    --svg "$folder/losses.svg")
+# 4 to 2 passes 3 at step 15 and 3.25 to 2.25 at 12.5, at 0.1 and 0.2 s a step. After 8 slow steps: 20 is 8 s and 12 steps
+# of 0.5 s, the last four of which no line tells of; 5 to 2.5 passes 3 at step 18.
+wanted='| fast | 2 | 20 | 2.125 (2.000 to 2.250) | 3.0 (2.0 to 4.0) | 14 (12 to 15) | 2.0 (1.5 to 2.5) |
+| slow | 1 | 20 | 3.500 | 2.0 | not reached | not reached |
+| again | 1 | 20 | 2.500 | 14.0 | 18 | 13.0 |
+| wild | 1 | 8 | 2.000 | 8.0 | 8 | 8.0 |'
+[[ $(tail -n 4 <<<"$table") == "$wanted" ]] || fail "wanted:" "$wanted" "found:" "$table"
+(($(grep -c '<polyline' "$folder/losses.svg") == 4)) || fail "the drawing has not one curve for each entry"
 grep -q '^</svg>$' "$folder/losses.svg" || fail "the drawing has no end"
+! grep -qE 'nan|inf' "$folder/losses.svg" || fail "the drawing has places that are no numbers"
 
-echo '{"kind":"run","version":"0"}' >"$folder/slow/metrics.jsonl"
-! message=$("$compare" "$folder/slow" 2>&1) || fail "a run without validation was accepted"
-[[ $message == *"no validation loss; train.eval_interval"* ]] || fail "found: $message"
-! message=$("$compare" "$folder/none" 2>&1) || fail "a missing run was accepted"
-[[ $message == *"none/metrics.jsonl: No such file"* ]] || fail "found: $message"
+# refuses MESSAGE ARGUMENT...
+refuses() {
+    local message
+    ! message=$("$compare" "${@:2}" 2>&1) || fail "accepted: ${*:2}"
+    [[ $message == *"$1"* ]] || fail "wanted: $1" "found: $message"
+    [[ $message != *Traceback* ]] || fail "found: $message"
+}
+mkdir "$folder"/{other-1,other-2,empty,broken}
+{ echo "$start" && train 4 1 && valid 4 2.0; } >"$folder/other-1/metrics.jsonl"
+{ echo "$start" && train 4 1 && valid 3 2.0; } >"$folder/other-2/metrics.jsonl"
+echo "$start" >"$folder/empty/metrics.jsonl"
+{ echo "$start" && valid 4 2.0 && echo '{"kind":"tra'; } >"$folder/broken/metrics.jsonl"
+refuses "no validation loss; train.eval_interval" "$folder/empty"
+refuses "broken/metrics.jsonl:3: not a line of metrics" "$folder/broken"
+refuses "none/metrics.jsonl: No such file" "$folder/none"
+refuses "other: its runs were never validated at the same step" "$folder"/other-1 "$folder"/other-2

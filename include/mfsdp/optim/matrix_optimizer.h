@@ -93,7 +93,7 @@ class MatrixOptimizer {
     [[nodiscard]] virtual bool directs(std::int64_t /*step*/) const { return true; }
 
     /// Any rows: input = what observe and direction read of the scaled gradient; changes the element states. An
-    /// optimizer with element states is called once in a step. Tensors of equal count, dense, apart from each other.
+    /// optimizer with element states is called once in a step. Tensors of one shape, dense, apart from each other.
     /// square_sums: undefined or, for a whole block, where leaves_square_sums(), device::BlockSquareSums of input,
     /// [min, square_sums_of(max)] of its sides: of the longer ones.
     virtual void accumulate(device::Stream& stream, const device::Tensor& input, const device::Tensor& square_sums,

@@ -35,13 +35,13 @@ struct NewtonSchulzOptions {
 ///
 /// out, in [rows, columns] or a batch [b, rows, columns] float32, rows and batch may be strided; out may alias in; a
 /// zero matrix gives zero. A batch gives the bits of single calls.
-/// The iteration works in the wide orientation, and so is the norm: the transpose has the transposed bits. A tall
-/// matrix is transposed while it is divided. `square_sums`, if the caller has them: device::BlockSquareSums of in along
-/// its longer side, [s, n] or [b, s, n] float64; the result is the same without. Scratch from `workspace` for each
-/// matrix, s = min, l = max of the sides: two s x l and two s x s (Gram: four) of the iterates' type, the norm and its
-/// sums, and with 16-bit iterates of a tall matrix one s x l float32. Asynchronous on `stream`; another shape of out,
-/// an empty matrix or steps < 1 is an InternalError. Source: docs/optimizers.md, Newton-Schulz (Jordan 2024; Polar
-/// Express, arXiv 2505.16932; gram-newton-schulz).
+/// The iteration works in the wide orientation, and the norm is taken in it: the transpose has the transposed bits. A
+/// tall matrix is transposed while it is divided. `square_sums`, if the caller has them: device::BlockSquareSums of in
+/// along its longer side, [s, n] or [b, s, n] float64; the result is the same without. Scratch from `workspace` for
+/// each matrix, s = min, l = max of the sides: two s x l and two s x s (Gram: four) of the iterates' type, the norm,
+/// its sums unless given, and with 16-bit iterates of a tall matrix one s x l float32. Asynchronous on `stream`;
+/// another shape of out, an empty matrix or steps < 1 is an InternalError. Source: docs/optimizers.md, Newton-Schulz
+/// (Jordan 2024; Polar Express, arXiv 2505.16932; gram-newton-schulz).
 void newton_schulz(device::Stream& stream, device::BufferPool& workspace, device::Tensor out, device::Tensor in,
                    const NewtonSchulzOptions& options, device::Tensor square_sums = {});
 

@@ -35,7 +35,7 @@
 #define MFSDP_UNROLL MFSDP_PRAGMA(GCC unroll 32)
 #define MFSDP_UNROLL_BY(times) MFSDP_PRAGMA(GCC unroll times)
 #else
-#define MFSDP_SHARED(type, declarator) __shared__ type declarator
+#define MFSDP_SHARED(type, declarator) __shared__ __align__(16) type declarator
 #define MFSDP_DYNAMIC_SHARED(type, name)                                  \
     extern __shared__ __align__(16) unsigned char mfsdp_dynamic_shared[]; \
     type* const name = reinterpret_cast<type*>(mfsdp_dynamic_shared)

@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(kThreads)
         const int vector = i * kThreads + thread;
         if (vector >= vectors) continue;
         const Floats<kLanes> update = step_momentum(a, begin + vector * kLanes, loaded[i]);
-        MFSDP_UNROLL
-        for (int lane = 0; lane < kLanes; ++lane) values[vector * kLanes + lane] = update.lane[lane];
+        store(values + vector * kLanes, update);
     }
     MFSDP_KEEP_LOOP
     for (int i = vectors * kLanes + thread; i < size; i += kThreads) {

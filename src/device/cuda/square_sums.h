@@ -1,7 +1,8 @@
 #pragma once
 
-// Sums of squares of the rows of a matrix, with the bits of the CPU's: squares and sums in double, element i of a block
-// of kSquareSumBlock elements in lane i mod kSumLanes, the lanes of a block added as a tree, blocks in order.
+// Sums of squares of the rows or columns of a matrix, with the bits of the CPU's: squares and sums in double, element i
+// of a block of kSquareSumBlock elements in lane i mod kSumLanes, the lanes of a block added as a tree, blocks in
+// order.
 
 #include "mfsdp/device/ops/optimizer.h"
 

@@ -34,15 +34,19 @@ void require_matrix(const Argument& argument, std::span<const DType> types) {
     require_contiguous_columns(argument);
 }
 
+void require_rows_apart(const Argument& argument) {
+    MFSDP_ASSERT(argument.tensor.rank == 1 || argument.tensor.rows() <= 1 ||
+                     argument.tensor.strides[0] >= argument.tensor.columns(),
+                 std::string(argument.operation) + ": the rows of " + std::string(argument.name) + " overlap");
+}
+
 void require_same_matrix(const Argument& argument, const Argument& model, std::span<const DType> types) {
     require_matrix(argument, types);
     MFSDP_ASSERT(same_shape(argument.tensor, model.tensor),
                  std::string(argument.operation) + ": " + std::string(argument.name) + " is " +
                      argument.tensor.describe() + ", wanted the shape of " + std::string(model.name) + ", " +
                      model.tensor.describe());
-    MFSDP_ASSERT(argument.tensor.rank == 1 || argument.tensor.rows() <= 1 ||
-                     argument.tensor.strides[0] >= argument.tensor.columns(),
-                 std::string(argument.operation) + ": the rows of " + std::string(argument.name) + " overlap");
+    require_rows_apart(argument);
 }
 
 void require_square_sums(const Argument& argument, const Tensor& matrix, bool by_columns) {
@@ -122,6 +126,7 @@ void DivideByNorm::check() const {
         require_matrix(target, kFloatTypes);
         require_rank(source, in.dtype, 2);
         require_shape(target, out.dtype, {in.columns(), in.rows()});
+        require_rows_apart(target);
         require_apart(target, source);
         return;
     }
