@@ -52,7 +52,7 @@ CLI::App* add_command(CLI::App& app, Arguments& arguments, const std::string& na
             "--threads", arguments.threads,
             "compute threads per rank (default: as mfsdp-train: `threads` of the configuration, OMP_NUM_THREADS,\n"
             "or cores / ranks)")
-        ->check(apps::kPositive);
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}));  // as `threads` of the configuration
     command
         ->add_option("--device", arguments.device,
                      "auto, cpu or cuda (default: `device` of the configuration, else auto)")

@@ -21,29 +21,27 @@ class Run:
     """step -> validation loss, and step -> seconds of training up to it, of one metrics.jsonl."""
 
     def __init__(self, folder):
-        self.losses, self.seconds = {}, {0: 0.0}
+        self.losses, self.seconds = {}, {}
         self.step_time = 0.0  # of the last steps
         file = pathlib.Path(folder) / "metrics.jsonl"
-        for number, text in enumerate(file.read_text().splitlines(), 1):
+        lines = file.read_bytes().split(b"\n")[:-1]  # what ends without a newline was cut off, by a full disk say
+        for number, text in enumerate(lines, 1):
             try:
-                line = json.loads(text)
-                self._read(line)
+                self._read(json.loads(text))
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"{file}:{number}: not a line of metrics ({type(error).__name__}: {error})")
         if not self.losses:
             sys.exit(f"{file}: no validation loss; train.eval_interval and data.valid ask for it")
 
     def _read(self, line):
-        if line["kind"] == "eval":
+        if line["kind"] == "run":  # a second start begins anew
+            self.losses, self.seconds = {}, {0: 0.0}
+        elif line["kind"] == "eval":
             self.losses[line["step"]] = float(line["eval_loss"])
         elif line["kind"] == "train":
             step, self.step_time = line["step"], float(line["step_time_s"])
-            # A run that was started again repeats steps: what the first start made of them does not count.
-            for known in (self.losses, self.seconds):
-                for old in [each for each in known if each >= step]:
-                    del known[old]
-            before = max(self.seconds, default=0)
-            self.seconds[step] = self.seconds.get(before, 0.0) + self.step_time * (step - before)
+            before = max(self.seconds)
+            self.seconds[step] = self.seconds[before] + self.step_time * (step - before)
 
     def steps_to(self, target):
         """The step, with its fraction, at which the loss first is `target`; None if it never is."""
@@ -89,7 +87,7 @@ def print_table(entries, target):
     print("|---|---|---|---|---|" + ("---|---|" if wanted else ""))
     for name, runs in entries.items():
         last = max(mean_losses(name, runs))
-        cells = [name, str(len(runs)), str(last), spread([run.losses[last] for run in runs], 3),
+        cells = [name.replace("|", "\\|"), str(len(runs)), str(last), spread([run.losses[last] for run in runs], 3),
                  spread([run.seconds_to(last) for run in runs], 1)]
         if target is not None:
             steps = [run.steps_to(target) for run in runs]
@@ -151,12 +149,14 @@ def main():
     parser.add_argument("--svg", metavar="FILE", help="draws the mean validation losses")
     arguments = parser.parse_args()
     entries = {}
-    for folder in arguments.runs:
-        name = re.sub(r"-\d+$", "", pathlib.Path(folder).resolve().name)
+    for path in dict.fromkeys(pathlib.Path(folder).resolve() for folder in arguments.runs):
+        entry = path.with_name(re.sub(r"(?<=.)-\d+$", "", path.name)) if path.name else path
         try:
-            entries.setdefault(name, []).append(Run(folder))
+            entries.setdefault(entry, []).append(Run(path))
         except OSError as error:
             sys.exit(f"{error.filename}: {error.strerror}")
+    names = [entry.name for entry in entries]
+    entries = {entry.name if names.count(entry.name) == 1 else str(entry): runs for entry, runs in entries.items()}
     print_table(entries, arguments.target)
     if arguments.svg:
         try:

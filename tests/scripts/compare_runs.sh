@@ -30,19 +30,20 @@ run() {
 run fast-1 0.1 4.0 2.0
 run fast-2 0.2 3.25 2.25
 run slow 0.1 4.0 3.5
-# Started again at step 8: steps 12 and 16 of the first start do not count.
+# Started again: the longer and better first start does not count. The last line is cut off.
 mkdir "$folder/again"
 {
-    echo "$start" && train 4 1 && train 8 1 && valid 10 9.0 && train 12 9 && train 16 9
-    echo "$start" && valid 10 5.0 && train 12 0.5 && train 16 0.5 && valid 20 2.5
+    echo "$start" && train 8 9 && valid 10 1.0 && train 16 9 && valid 30 0.5
+    echo "$start" && train 4 1 && train 8 1 && valid 10 5.0 && train 12 0.5 && train 16 0.5 && valid 20 2.5
+    printf '{"kind":"eval","st'
 } >"$folder/again/metrics.jsonl"
 mkdir "$folder/wild"
 { echo "$start" && train 4 1 && valid 4 '"inf"' && train 8 1 && valid 8 2.0; } >"$folder/wild/metrics.jsonl"
 
 table=$("$compare" "$folder"/fast-1/ "$folder"/fast-2 "$folder"/slow "$folder"/again "$folder"/wild --target 3.0 \
     --svg "$folder/losses.svg")
-# 4 to 2 passes 3 at step 15 and 3.25 to 2.25 at 12.5, at 0.1 and 0.2 s a step. After 8 slow steps: 20 is 8 s and 12 steps
-# of 0.5 s, the last four of which no line tells of; 5 to 2.5 passes 3 at step 18.
+# 4 to 2 passes 3 at step 15 and 3.25 to 2.25 at 12.5, at 0.1 and 0.2 s a step. 5 to 2.5 passes 3 at step 18, after 8 steps
+# of 1 s and 10 of 0.5 s, the last two of which no line tells of.
 wanted='| fast | 2 | 20 | 2.125 (2.000 to 2.250) | 3.0 (2.0 to 4.0) | 14 (12 to 15) | 2.0 (1.5 to 2.5) |
 | slow | 1 | 20 | 3.500 | 2.0 | not reached | not reached |
 | again | 1 | 20 | 2.500 | 14.0 | 18 | 13.0 |
@@ -64,7 +65,14 @@ mkdir "$folder"/{other-1,other-2,empty,broken}
 { echo "$start" && train 4 1 && valid 3 2.0; } >"$folder/other-2/metrics.jsonl"
 echo "$start" >"$folder/empty/metrics.jsonl"
 { echo "$start" && valid 4 2.0 && echo '{"kind":"tra'; } >"$folder/broken/metrics.jsonl"
+mkdir "$folder"/{list,bytes}
+{ echo "$start" && echo '[]'; } >"$folder/list/metrics.jsonl"
+{ echo "$start" && printf '\377\n'; } >"$folder/bytes/metrics.jsonl"
+
 refuses "no validation loss; train.eval_interval" "$folder/empty"
 refuses "broken/metrics.jsonl:3: not a line of metrics" "$folder/broken"
+refuses "list/metrics.jsonl:2: not a line of metrics" "$folder/list"
+refuses "bytes/metrics.jsonl:2: not a line of metrics" "$folder/bytes"
 refuses "none/metrics.jsonl: No such file" "$folder/none"
+refuses "nowhere/a.svg: No such file" "$folder/slow" --svg "$folder/nowhere/a.svg"
 refuses "other: its runs were never validated at the same step" "$folder"/other-1 "$folder"/other-2

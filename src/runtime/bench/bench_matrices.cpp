@@ -88,11 +88,13 @@ class ShapeBench {
     };
 
     static WorkSizes sizes(const BenchContext& context, const MatrixShape& shape, DType dtype) {
-        const bool square = shape.rows == shape.columns, decomposes = context.decomposes && dtype == DType::float32;
+        const bool square = shape.rows == shape.columns;
+        const std::int64_t side = factor_side(*optim::make_shampoo({}), shape.rows, shape.columns);
+        const bool decomposes = context.decomposes && dtype == DType::float32 && side > 0;
         return {.shorter = std::min(shape.rows, shape.columns),
                 .longer = std::max(shape.rows, shape.columns),
                 .product_dtype = dtype,
-                .side = std::max(shape.rows, shape.columns),
+                .side = side,
                 .tasks = square ? 2 : 1,  // of two sides the longer takes the time
                 .eigen = decomposes,
                 .orthogonal = decomposes,

@@ -118,9 +118,9 @@ WorkSizes work_sizes(const BenchContext& context, const RunPlan& run, device::DT
             sizes.longer = std::max(block.row_count, spec.columns());
             sizes.eigen = cost.refresh.eigen_flops > 0;
             sizes.orthogonal = cost.refresh.orthogonal_flops > 0;
+            sizes.side = factor_side(*optimizer.matrix, block.row_count, spec.columns());
         }
     }
-    sizes.side = sizes.longer;
     sizes.tasks = std::clamp<std::int64_t>(context.threads, 1, device::kMaxTasks);
     return sizes;
 }

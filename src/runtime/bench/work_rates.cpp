@@ -20,6 +20,14 @@ double cube(std::int64_t n) {
 
 }  // namespace
 
+std::int64_t factor_side(const optim::MatrixOptimizer& optimizer, std::int64_t rows, std::int64_t columns) {
+    std::int64_t longest = 0;
+    for (const optim::StateSpec& state : optimizer.block_states(rows, columns)) {
+        if (state.name.ends_with("_factor")) longest = std::max(longest, state.shape[0]);
+    }
+    return longest;
+}
+
 double time_of_runs(const std::function<void()>& run, double least_seconds) {
     const double begin = base::now_seconds();
     double now = begin;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "mfsdp/device/device.h"
-#include "mfsdp/optim/optimizer_cost.h"
+#include "mfsdp/optim/matrix_optimizer.h"
 #include "mfsdp/runtime/bench/operations.h"
 
 #include <algorithm>
@@ -16,11 +16,15 @@ namespace mfsdp::runtime {
 struct WorkSizes {
     std::int64_t shorter = 0, longer = 0;  ///< sides of the matrix
     device::DType product_dtype = device::DType::float32;
-    std::int64_t side = 0;   ///< of decompositions
+    std::int64_t side = 0;   ///< of decompositions, see factor_side
     std::int64_t tasks = 1;  ///< of them that run side by side
     bool eigen = false, orthogonal = false;
     std::int64_t bytes = 0;  ///< that elementwise work goes through before it comes back to the same place
 };
+
+/// The longest side of a block of this shape that has a factor, 0 if none has.
+[[nodiscard]] std::int64_t factor_side(const optim::MatrixOptimizer& optimizer, std::int64_t rows,
+                                       std::int64_t columns);
 
 /// How long a measurement under `options` goes on at least.
 [[nodiscard]] inline double least_seconds(const TimingOptions& options) { return std::min(options.seconds, 0.05); }

@@ -1,10 +1,14 @@
 #include "mfsdp/base/error.h"
 #include "mfsdp/device/cpu_device.h"
+#include "mfsdp/optim/muon.h"
+#include "mfsdp/optim/shampoo.h"
+#include "mfsdp/optim/soap.h"
 #include "mfsdp/runtime/bench/benchmarks.h"
 #include "mfsdp/runtime/bench/operations.h"
 #include "mfsdp/runtime/config/link_calibration.h"
 #include "mfsdp/runtime/train/capacity.h"
 
+#include "runtime/bench/work_rates.h"
 #include "support/catch.h"
 #include "support/temporary_directory.h"
 #include "support/training_run.h"
@@ -96,6 +100,18 @@ TEST_CASE("the benchmark of operations has every operation of the table, and eac
     }
     REQUIRE(covered.size() > 20);
     CHECK(covered == names(static_cast<const device::OperationTable*>(nullptr)));
+}
+
+TEST_CASE("decompositions are timed at the longest side that has a factor") {
+    const auto shampoo = optim::make_shampoo({.max_preconditioner_dim = 8});
+    const auto soap = optim::make_soap({.max_preconditioner_dim = 8}), muon = optim::make_muon({.normuon = true});
+    for (const optim::MatrixOptimizer* optimizer : {shampoo.get(), soap.get()}) {
+        CHECK(runtime::factor_side(*optimizer, 8, 7) == 8);
+        CHECK(runtime::factor_side(*optimizer, 4, 100000) == 4);
+        CHECK(runtime::factor_side(*optimizer, 9, 3) == 3);
+        CHECK(runtime::factor_side(*optimizer, 9, 9) == 0);
+    }
+    CHECK(runtime::factor_side(*muon, 8, 8) == 0);
 }
 
 TEST_CASE("products of a layer are timed at the layer's shapes") {
