@@ -66,8 +66,11 @@ mkdir -p "$gate"
     add gate.clang_tidy "$ROOT/scripts/check_tidy.sh"
     echo 'set_tests_properties(gate.clang_format gate.clang_tidy PROPERTIES SKIP_REGULAR_EXPRESSION ": skipped, ")'
     for unit in "${units[@]}"; do
-        add "asan.$unit" "$ROOT/build/asan/bin/${unit}_tests" "~[slow]"
+        [[ $unit == runtime ]] || add "asan.$unit" "$ROOT/build/asan/bin/${unit}_tests" "~[slow]"
     done
+    # The longest in two, which run at the same time.
+    add asan.runtime "$ROOT/build/asan/bin/runtime_tests" "~[slow]" "~*same bits*"
+    add asan.same_bits "$ROOT/build/asan/bin/runtime_tests" "~[slow]" "*same bits*"
     if [[ -e $ROOT/build/tsan/bin/libmfsdp_cuda_emulated.so ]]; then
         # Without the three that race on purpose. Of the table of operations the run with late streams is enough: prompt
         # ones have no threads of their own, only a kernel's blocks could race, and these the other run has too.
