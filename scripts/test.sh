@@ -33,7 +33,7 @@ configure asan asan
 build asan "${units[@]/%/_tests}" mpi_ranks mfsdp-train
 
 # oneDNN has threads of its own that are not compiled for ThreadSanitizer.
-configure tsan tsan -DMFSDP_WITH_ONEDNN=OFF
+configure tsan tsan -DMFSDP_WITH_MPI=ON -DMFSDP_WITH_ONEDNN=OFF
 build tsan device_tests mpi_ranks mfsdp-train
 
 configure cpu plain -DMFSDP_WITH_MPI=OFF -DMFSDP_WITH_ONEDNN=OFF -DMFSDP_WITH_LAPACK=OFF -DMFSDP_WITH_ICU=OFF \
